@@ -1,0 +1,68 @@
+"""Recover low-rank matrices from incomplete, corrupted or indirect data.
+
+The mathematics reads as one sentence: ``solve(problem, init, method)``. A problem is
+``Observed(operator, y, loss)``; the operators, losses, starts and methods below combine
+freely.
+"""
+
+from . import datasets, metrics
+from .factors import Factors, LowRank, Symmetric
+from .initialize import incoherence, mixed, small_random, spectral
+from .losses import Absolute, Loss, SoftTrim, Squared, TopTrim, median_threshold
+from .methods import GradientDescent, ScaledGD, geometric, line_search, polyak
+from .operators import Entries, Full, Operator, RankOne, Sensing
+from .problems import HankelCompletion, Observed
+from .solve import (
+    DivergenceWarning,
+    Interrupted,
+    Result,
+    State,
+    Stop,
+    gradient_norm,
+    iterate,
+    loss_change,
+    solve,
+    time_limit,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Absolute",
+    "DivergenceWarning",
+    "Entries",
+    "Factors",
+    "Full",
+    "GradientDescent",
+    "HankelCompletion",
+    "Interrupted",
+    "Loss",
+    "LowRank",
+    "Observed",
+    "Operator",
+    "RankOne",
+    "Result",
+    "ScaledGD",
+    "Sensing",
+    "SoftTrim",
+    "Squared",
+    "State",
+    "Stop",
+    "Symmetric",
+    "TopTrim",
+    "datasets",
+    "geometric",
+    "gradient_norm",
+    "incoherence",
+    "iterate",
+    "line_search",
+    "loss_change",
+    "median_threshold",
+    "metrics",
+    "mixed",
+    "polyak",
+    "small_random",
+    "solve",
+    "spectral",
+    "time_limit",
+]

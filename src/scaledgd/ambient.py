@@ -1,0 +1,161 @@
+"""What an adjoint returns: a gradient Z in the ambient space, never formed where it has structure.
+
+Everything a method or a start needs of Z is its contraction with mode matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from array_api_compat import array_namespace
+
+from .kernels import Pattern
+from .linalg import adjoint, conj, is_complex
+
+Array = Any
+Modes = tuple[Array, ...]
+
+
+class Ambient(Protocol):
+    """An element Z of the space of X."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        """Z ×_j modes[j]ᴴ for every mode j but `skip`; axis j then has size modes[j].shape[1]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Z as an array, of any order."""
+
+    array: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        xp = array_namespace(self.array)
+        Z = self.array
+        for j, M in enumerate(modes):
+            if j != skip:
+                Z = xp.moveaxis(xp.tensordot(Z, conj(M), axes=((j,), (0,))), -1, j)
+        return Z
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """Z with weights on a pattern of entries and zero elsewhere."""
+
+    pattern: Pattern
+    weights: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.pattern.shape
+
+    def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        return self.pattern.contract(self.weights, modes, skip)
+
+
+@dataclass(frozen=True, eq=False)
+class RankOneSum:
+    """Z = Σ_k w_k a_k a_kᴴ + shift · I, with the a_k in the rows of `a` (m, n)."""
+
+    a: Array
+    weights: Array
+    shift: float | Array = 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        n = int(self.a.shape[1])
+        return n, n
+
+    def _times(self, M: Array) -> Array:
+        """Z M."""
+        return self.a.T @ (self.weights[:, None] * (conj(self.a) @ M)) + self.shift * M
+
+    def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        if skip == 1:  # M₀ᴴ Z = (Zᴴ M₀)ᴴ, and conj(w) stands for w in Zᴴ
+            flipped = RankOneSum(self.a, conj(self.weights), self.shift)
+            return adjoint(flipped._times(modes[0]))
+        ZM = self._times(conj(modes[1]))
+        return ZM if skip == 0 else adjoint(modes[0]) @ ZM
+
+
+@dataclass(frozen=True, eq=False)
+class Hankel:
+    """Z = H(z) + A Bᴴ, where H(z)_{ij} = z_{i+j}; products with H(z) are correlations, by FFT.
+
+    Parameters
+    ----------
+    z : array of shape (n1 + n2 - 1,)
+    n1 : int
+    low_rank : (A, B), optional
+        Arrays of shapes (n1, r) and (n2, r).
+    """
+
+    z: Array
+    n1: int
+    low_rank: tuple[Array, Array] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.n1, self.z.shape[0] - self.n1 + 1
+
+    def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        n1, n2 = self.shape
+        if skip == 1:  # M₀ᴴ Z = (Zᵀ conj(M₀))ᵀ, and Hᵀ is the Hankel matrix with n2 rows
+            partner = conj(modes[0])
+            ZM = correlate(self.z, partner, n2)
+            if self.low_rank is not None:
+                A, B = self.low_rank
+                ZM = ZM + conj(B) @ (A.T @ partner)
+            return ZM.T
+        partner = conj(modes[1])
+        ZM = correlate(self.z, partner, n1)
+        if self.low_rank is not None:
+            A, B = self.low_rank
+            ZM = ZM + A @ (adjoint(B) @ partner)
+        return ZM if skip == 0 else adjoint(modes[0]) @ ZM
+
+
+def _spectrum(x: Array, n: int) -> Array:
+    """The DFT along the first axis of x padded with zeros to length n."""
+    xp = array_namespace(x)
+    if not is_complex(x):
+        x = x + xp.zeros_like(x) * xp.asarray(1j, dtype=_complex_dtype(x))
+    return xp.fft.fft(x, n=n, axis=0)
+
+
+def _complex_dtype(x: Array) -> Any:
+    xp = array_namespace(x)
+    return xp.complex64 if xp.finfo(x.dtype).bits == 32 else xp.complex128
+
+
+def _back(spectrum: Array, length: int, example: Array) -> Array:
+    """The first `length` samples of the inverse DFT, real where the example is."""
+    xp = array_namespace(spectrum)
+    x = xp.fft.ifft(spectrum, axis=0)[:length, ...]
+    return x if is_complex(example) else xp.real(x)
+
+
+def correlate(z: Array, M: Array, rows: int) -> Array:
+    """H(z) M for the Hankel matrix with so many rows: (H M)_{ik} = Σ_j z_{i+j} M_{jk}."""
+    xp = array_namespace(z)
+    n = z.shape[0]
+    # Σ_j z_{i+j} M_j is entry i + (cols − 1) of the convolution of z with M reversed;
+    # a cyclic convolution of length n wraps only the entries before it
+    product = _spectrum(z, n)[:, None] * _spectrum(xp.flip(M, axis=0), n)
+    return _back(product, n, z)[n - rows :, :]
+
+
+def antidiagonal_sums(L: Array, R: Array) -> Array:
+    """Σ_{i+j=k} (L Rᴴ)_{ij} for every k, of shape (n1 + n2 − 1,)."""
+    xp = array_namespace(L)
+    n = L.shape[0] + R.shape[0] - 1
+    return _back(xp.sum(_spectrum(L, n) * _spectrum(conj(R), n), axis=1), n, L)
+

@@ -1,0 +1,117 @@
+"""Bad input gets an error that names the argument and says what to do."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import array_api_compat as compat
+
+Array = Any
+
+
+def namespace(**arrays: Array) -> Any:
+    """The array namespace the named arrays share; they must share a device too."""
+    for name, x in arrays.items():
+        if not compat.is_array_api_obj(x):
+            raise TypeError(
+                f"{name} must be an array (NumPy, PyTorch, or another library of the array API "
+                f"standard), not {type(x).__name__}; convert it first, e.g. with numpy.asarray"
+            )
+    try:
+        xp = compat.array_namespace(*arrays.values())
+    except TypeError:
+        kinds = ", ".join(f"{k} ({type(x).__module__.split('.')[0]})" for k, x in arrays.items())
+        raise TypeError(
+            f"{kinds} come from different array libraries; convert them to one of them"
+        ) from None
+    devices = {name: compat.device(x) for name, x in arrays.items()}
+    if len({str(d) for d in devices.values()}) > 1:
+        placed = ", ".join(f"{k} on {d}" for k, d in devices.items())
+        raise ValueError(f"arrays are on different devices ({placed}); move them to one device")
+    return xp
+
+
+def floating(**arrays: Array) -> Any:
+    """Like `namespace`, and all arrays are floating point (real or complex) of one dtype."""
+    xp = namespace(**arrays)
+    for name, x in arrays.items():
+        if not xp.isdtype(x.dtype, ("real floating", "complex floating")):
+            raise TypeError(
+                f"{name} must be real or complex floating point, not {x.dtype}; convert it, "
+                "e.g. to float64"
+            )
+    if len({str(x.dtype) for x in arrays.values()}) > 1:
+        kinds = ", ".join(f"{k} is {x.dtype}" for k, x in arrays.items())
+        raise TypeError(f"{kinds}; convert them to one dtype")
+    return xp
+
+
+def finite(name: str, x: Array) -> None:
+    xp = compat.array_namespace(x)
+    if not bool(xp.all(xp.isfinite(x))):
+        raise ValueError(
+            f"{name} holds NaN or infinite values; leave them out of the observed entries "
+            "(Entries) or replace them"
+        )
+
+
+def dimensions(name: str, x: Array, ndim: int) -> None:
+    if x.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimensions, not shape {tuple(x.shape)}")
+
+
+def shape(name: str, value: Any, orders: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """A tuple of positive integers, of one of the `orders` where given."""
+    try:
+        sizes = tuple(operator.index(n) for n in value)
+    except TypeError:
+        raise TypeError(f"{name} must be a tuple of integers, not {value!r}") from None
+    if not sizes or any(n < 1 for n in sizes) or (orders and len(sizes) not in orders):
+        wanted = f"{' or '.join(map(str, orders))} positive" if orders else "positive"
+        raise ValueError(f"{name} must be a tuple of {wanted} integers, not {value!r}")
+    return sizes
+
+
+def rank(value: Any, sizes: tuple[int, ...]) -> int:
+    """A rank that a matrix of this shape can have."""
+    if isinstance(value, bool):
+        raise TypeError("rank must be an integer, not a bool")
+    try:
+        r = operator.index(value)
+    except TypeError:
+        raise TypeError(f"rank must be an integer, not {value!r}") from None
+    if not 1 <= r <= min(sizes):
+        raise ValueError(
+            f"rank must be between 1 and {min(sizes)} for a matrix of shape {sizes}, not {r}"
+        )
+    return r
+
+
+def number(
+    name: str, value: Any, *, least: float = -math.inf, most: float = math.inf, open_: bool = False
+) -> float:
+    """A finite real number in [least, most], or in (least, most] where `open_`."""
+    try:
+        x = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, not {value!r}") from None
+    if not math.isfinite(x) or x > most or x < least or (open_ and x == least):
+        low = ("" if math.isinf(least) else f" {'above' if open_ else 'at least'} {least:g}")
+        high = "" if math.isinf(most) else f" at most {most:g}"
+        raise ValueError(
+            f"{name} must be a finite number{low}{' and' if low and high else ''}{high}, "
+            f"not {value!r}"
+        )
+    return x
+
+
+def count(name: str, value: Any, least: int = 0) -> int:
+    try:
+        n = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+    if n < least:
+        raise ValueError(f"{name} must be at least {least}, not {n}")
+    return n

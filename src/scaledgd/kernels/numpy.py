@@ -1,0 +1,36 @@
+"""Observed entries of a NumPy matrix: compressed sparse rows, multiplied by SciPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..linalg import adjoint, conj
+
+Array = Any
+
+
+class CSRPattern:
+    """Entries sorted by rows once; the values are permuted at each product, if at all."""
+
+    def __init__(self, index: tuple[Array, ...], shape: tuple[int, ...]) -> None:
+        i, j = index
+        self.shape = shape
+        small = max(*shape, i.shape[0]) < np.iinfo(np.int32).max
+        dtype = np.int32 if small else np.int64
+        ordered = bool(np.all((i[1:] > i[:-1]) | ((i[1:] == i[:-1]) & (j[1:] > j[:-1]))))
+        self.order = None if ordered else np.lexsort((j, i))
+        self.columns = (j if self.order is None else j[self.order]).astype(dtype)
+        self.starts = np.zeros(shape[0] + 1, dtype=dtype)
+        np.cumsum(np.bincount(i, minlength=shape[0]), out=self.starts[1:])
+
+    def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None) -> Array:
+        from scipy.sparse import csr_array
+
+        values = weights if self.order is None else weights[self.order]
+        Z = csr_array((values, self.columns, self.starts), shape=self.shape)
+        if skip == 1:
+            return (Z.T @ conj(modes[0])).T
+        ZM = Z @ conj(modes[1])
+        return ZM if skip == 0 else adjoint(modes[0]) @ ZM

@@ -1,0 +1,189 @@
+"""The little dense algebra, in array-API calls only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+Array = Any
+
+
+def is_complex(x: Array) -> bool:
+    return bool(array_namespace(x).isdtype(x.dtype, "complex floating"))
+
+
+def conj(x: Array) -> Array:
+    return array_namespace(x).conj(x) if is_complex(x) else x
+
+
+def adjoint(M: Array) -> Array:
+    """Mᴴ."""
+    return conj(M).T
+
+
+def gram(M: Array) -> Array:
+    """MᴴM, which is r × r."""
+    return adjoint(M) @ M
+
+
+def magnitude2(x: Array) -> Array:
+    """|x|², entrywise."""
+    xp = array_namespace(x)
+    return xp.real(x) ** 2 + xp.imag(x) ** 2 if is_complex(x) else x * x
+
+
+def inner(a: Array, b: Array) -> Array:
+    """Re⟨a, b⟩, a 0-d array: the inner product in which gradients are taken."""
+    xp = array_namespace(a, b)
+    product = xp.sum(conj(a) * b)
+    return xp.real(product) if is_complex(product) else product
+
+
+def norm(x: Array) -> Array:
+    """The Frobenius norm, a 0-d array."""
+    xp = array_namespace(x)
+    return xp.sqrt(xp.sum(magnitude2(x)))
+
+
+def epsilon(x: Array) -> float:
+    """The relative spacing of the numbers in x."""
+    return float(array_namespace(x).finfo(x.dtype).eps)
+
+
+def identity(n: int, like: Array) -> Array:
+    return array_namespace(like).eye(n, dtype=like.dtype, device=device(like))
+
+
+def inverse(G: Array, damping: float | Array = 0.0) -> Array:
+    """(G + damping · I)⁻¹ for a small Hermitian G; all NaN where that is singular.
+
+    NaN, not an exception, because a singular Gram is how a run diverges, and the loop
+    knows what to do about that.
+    """
+    xp = array_namespace(G)
+    eye = identity(G.shape[0], like=G)
+    try:
+        return xp.linalg.inv(G + damping * eye)
+    except Exception as error:
+        if not type(error).__name__.endswith("LinAlgError"):
+            raise
+        return xp.full_like(G, math.nan)
+
+
+def like(x: np.ndarray[Any, Any], example: Array) -> Array:
+    """A NumPy array as an array of the kind, dtype and device of `example`."""
+    xp = array_namespace(example)
+    return xp.asarray(x, dtype=example.dtype, device=device(example))
+
+
+def gaussian(shape: tuple[int, ...], rng: np.random.Generator, example: Array) -> Array:
+    """Standard normal draws of the kind of `example`; complex ones have E|z|² = 1.
+
+    Drawn by NumPy whatever the kind, so that every array library sees the same numbers.
+    """
+    draws = rng.standard_normal(shape)
+    if is_complex(example):
+        return like((draws + 1j * rng.standard_normal(shape)) / math.sqrt(2), example)
+    return like(draws, example)
+
+
+def orthonormal(M: Array) -> Array:
+    return array_namespace(M).linalg.qr(M, mode="reduced")[0]
+
+
+def fix_signs(U: Array) -> Array:
+    """The unit phases that make the largest entry of every column of U real and positive."""
+    xp = array_namespace(U)
+    rows = xp.arange(U.shape[0], device=device(U))
+    largest = rows[:, None] == xp.argmax(xp.abs(U), axis=0)[None, :]
+    pivot = xp.sum(xp.where(largest, U, xp.zeros_like(U)), axis=0)
+    return conj(pivot) / xp.astype(xp.abs(pivot), U.dtype)
+
+
+def top_eigh(
+    apply: Callable[[Array], Array], start: Array, rank: int, tol: float, max_blocks: int = 300
+) -> tuple[Array, Array]:
+    """The algebraically largest eigenvalues of a Hermitian operator and their eigenvectors.
+
+    Block Lanczos by residuals, with full reorthogonalisation and thick restarts.
+
+    Parameters
+    ----------
+    apply : callable
+        Multiplies an (n, b) block of vectors by the operator.
+    start : array of shape (n, b), b >= rank
+        The first block.
+    rank : int
+        How many pairs.
+    tol : float
+        Largest residual norm, relative to the largest eigenvalue in magnitude.
+
+    Returns
+    -------
+    values : array of shape (rank,), descending
+    vectors : array of shape (n, rank), orthonormal columns
+    """
+    xp = array_namespace(start)
+    n, b = start.shape
+    widest = max(6 * b, 40)
+    V = identity(n, like=start) if n <= widest else orthonormal(start)
+    W = apply(V)
+    for _ in range(max_blocks):
+        values, Y = xp.linalg.eigh(adjoint(V) @ W)
+        # descending; Ritz vectors beyond the wanted ones are what a restart keeps
+        values, Y = xp.flip(values), xp.flip(Y, axis=1)
+        X, residual = V @ Y[:, :b], W @ Y[:, :b]
+        residual = residual - X * xp.astype(values[:b], X.dtype)[None, :]
+        errors = xp.sqrt(xp.sum(magnitude2(residual[:, :rank]), axis=0))
+        if V.shape[1] == n or bool(xp.max(errors) <= tol * xp.max(xp.abs(values))):
+            break
+        if V.shape[1] + b > min(widest, n):
+            V, W = V @ Y[:, : 2 * b], W @ Y[:, : 2 * b]
+        # A converged column leaves a residual of rounding errors: orthogonalise twice.
+        fresh = orthonormal(residual - V @ (adjoint(V) @ residual))
+        fresh = orthonormal(fresh - V @ (adjoint(V) @ fresh))
+        V, W = xp.concat([V, fresh], axis=1), xp.concat([W, apply(fresh)], axis=1)
+    return values[:rank], X[:, :rank]
+
+
+def truncated_svd(
+    times: Callable[[Array], Array],
+    adjoint_times: Callable[[Array], Array],
+    shape: tuple[int, int],
+    rank: int,
+    example: Array,
+    rng: np.random.Generator,
+    tol: float | None = None,
+) -> tuple[Array, Array, Array]:
+    """Leading singular triplets (U, σ, V) of M ≈ U diag(σ) Vᴴ, through products with M only.
+
+    Parameters
+    ----------
+    times, adjoint_times : callable
+        V ↦ M V and U ↦ Mᴴ U on blocks of columns.
+    shape : (n1, n2)
+    rank : int
+    example : array
+        Its kind, dtype and device are those of the result.
+    rng : numpy.random.Generator
+        Draws the first block.
+    tol : float, optional
+        Relative accuracy of the eigenvectors of MᴴM; a few hundred ulp by default.
+    """
+    xp = array_namespace(example)
+    n1, n2 = shape
+    if n1 < n2:
+        V, s, U = truncated_svd(adjoint_times, times, (n2, n1), rank, example, rng, tol)
+        phase = fix_signs(U)
+        return U * phase[None, :], s, V * phase[None, :]
+    tol = 500 * epsilon(example) if tol is None else tol
+    start = gaussian((n2, min(rank + 4, n2)), rng, example)
+    _, V = top_eigh(lambda B: adjoint_times(times(B)), start, rank, tol)
+    # Rayleigh–Ritz on M itself: squaring would lose half of the digits of σ
+    U, s, Wh = xp.linalg.svd(times(V), full_matrices=False)
+    V, phase = V @ adjoint(Wh), fix_signs(U)
+    return U * phase[None, :], s, V * phase[None, :]

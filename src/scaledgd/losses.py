@@ -1,0 +1,301 @@
+"""Losses: a residual becomes a value and a weight, the gradient of the value.
+
+Gross corruptions are not state of an algorithm but part of its loss: with S the part of
+−r that a trimming rule keeps, r + S is a function of the residual r alone. Rules that
+change from iterate to iterate (which entries are trimmed, at which threshold) are fixed
+by `freeze`, so that a line search compares like with like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from array_api_compat import array_namespace, device
+
+from . import checks, kernels
+from .linalg import is_complex, magnitude2
+
+if TYPE_CHECKING:
+    from .operators import Operator
+
+Array = Any
+Memory = Mapping[str, Any]
+
+
+class Loss:
+    """A loss on residuals r = A(X) − y."""
+
+    comparable: bool = True
+    """Whether values at different iterates are values of one function."""
+
+    def bind(self, operator: Operator) -> Loss:
+        """The same loss, told what the measurements are."""
+        return self
+
+    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
+        """The loss as it stands at iterate t, and what to remember for the next."""
+        return self, memory
+
+    def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
+        """The value, a 0-d array, and the weight, an array like the residual."""
+        return self.freeze(residual, t, {})[0](residual)
+
+    def clean(self, y: Array) -> Array:
+        """The data as the spectral start should see them."""
+        return y
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """Least squares, ½ Σ |r|².
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> value, weight = sg.Squared()(np.asarray([3.0, -4.0]))
+    >>> float(value), weight
+    (12.5, array([ 3., -4.]))
+    """
+
+    def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
+        return 0.5 * array_namespace(residual).sum(magnitude2(residual)), residual
+
+
+@dataclass(frozen=True)
+class Absolute(Loss):
+    """Least absolute deviations, Σ |r|, with the subgradient r / |r| (0 at 0).
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> value, weight = sg.Absolute()(np.asarray([3.0, -4.0]))
+    >>> float(value), weight
+    (7.0, array([ 1., -1.]))
+    """
+
+    def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
+        xp = array_namespace(residual)
+        return xp.sum(xp.abs(residual)), xp.sign(residual)
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept(Loss):
+    """Least squares over the entries that were not trimmed."""
+
+    kept: Array
+
+    def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
+        xp = array_namespace(residual)
+        return Squared()(xp.where(self.kept, residual, xp.zeros_like(residual)))
+
+
+@dataclass(frozen=True, eq=False)
+class TopTrim(Loss):
+    """Hard trimming of the largest residuals of every row and column, ½ ‖r − T[r]‖².
+
+    An entry is trimmed where it is among the largest of its row *and* of its column (of
+    every fibre through it, for tensors). With corruptions in a fraction α of each row and
+    column, the start trims T_α and the iterations T_2α (Algorithm 2).
+
+    Parameters
+    ----------
+    fraction : float in [0, 1]
+        α, the largest fraction of corrupted entries in any row or column.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> trim = sg.TopTrim(0.25).bind(sg.Full((2, 2)))
+    >>> trim(np.asarray([[9.0, 1.0], [1.0, 1.0]]))[1]
+    array([[0., 1.],
+           [1., 1.]])
+    """
+
+    fraction: float
+    operator: Operator | None = None
+
+    comparable = False
+
+    def __post_init__(self) -> None:
+        fraction = checks.number("fraction", self.fraction, least=0, most=1)
+        object.__setattr__(self, "fraction", fraction)
+
+    def bind(self, operator: Operator) -> Loss:
+        if not (hasattr(operator, "index") or operator.measured == operator.shape):
+            raise TypeError(
+                f"TopTrim trims rows and columns, which the measurements of "
+                f"{type(operator).__name__} do not have; use SoftTrim or Absolute"
+            )
+        return TopTrim(self.fraction, operator)
+
+    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
+        return _Kept(~self._largest(residual, min(2 * self.fraction, 1.0))), memory
+
+    def clean(self, y: Array) -> Array:
+        xp = array_namespace(y)
+        return xp.where(self._largest(y, self.fraction), xp.zeros_like(y), y)
+
+    def _largest(self, x: Array, fraction: float) -> Array:
+        """Where T_fraction[x] keeps x."""
+        if self.operator is None:
+            raise TypeError("this TopTrim knows no rows and columns yet; bind it to an operator")
+        size = array_namespace(x).abs(x)
+        if hasattr(self.operator, "index"):
+            return _largest_entries(size, self.operator.index, self.operator.shape, fraction)
+        return _largest_dense(size, fraction)
+
+
+def _quota(fraction: float, n: int) -> int:
+    """⌊fraction · n⌋, forgiving the rounding of products such as 0.1 · 30."""
+    return math.floor(fraction * n + 1e-9)
+
+
+def _largest_dense(size: Array, fraction: float) -> Array:
+    """Entries among the ⌊fraction · n⌋ largest of every fibre through them."""
+    xp = array_namespace(size)
+    chosen = xp.ones_like(size, dtype=xp.bool)
+    for axis, n in enumerate(size.shape):
+        k = _quota(fraction, n)
+        if k == 0:
+            return xp.zeros_like(chosen)
+        top = size >= kernels.kth_largest(size, k, axis)
+        if int(xp.max(xp.count_nonzero(top, axis=axis))) > k:  # ties: take exactly k, first come
+            order = xp.argsort(size, axis=axis, descending=True, stable=True)
+            top = xp.argsort(order, axis=axis, stable=True) < k
+        chosen = chosen & top
+    return chosen
+
+
+def _largest_entries(
+    size: Array, index: tuple[Array, ...], shape: tuple[int, ...], fraction: float
+) -> Array:
+    """The same among the observed entries of every row and column."""
+    xp = array_namespace(size)
+    m = size.shape[0]
+    position = xp.arange(m, dtype=xp.int64, device=device(size))
+    by_size = xp.argsort(size, descending=True, stable=True)
+    chosen = xp.ones_like(size, dtype=xp.bool)
+    for i, n in zip(index, shape, strict=True):
+        order = xp.take(by_size, xp.argsort(xp.take(i, by_size), stable=True))
+        fibre = xp.take(i, order)
+        every = xp.arange(n + 1, dtype=fibre.dtype, device=device(fibre))
+        starts = xp.searchsorted(fibre, every)
+        observed = xp.astype(starts[1:] - starts[:-1], xp.float64)
+        quota = xp.astype(xp.floor(fraction * observed + 1e-9), xp.int64)
+        top = position - xp.take(starts, fibre) < xp.take(quota, fibre)
+        chosen = chosen & xp.take(top, xp.argsort(order, stable=True))
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class _Huber(Loss):
+    """min over S of ½‖r + S‖² + ζ‖S‖₁; the weight is r clipped to magnitude ζ."""
+
+    threshold: float | Array
+
+    def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
+        xp = array_namespace(residual)
+        weight, size = _clip(residual, self.threshold)
+        return xp.sum(size * (xp.abs(residual) - 0.5 * size)), weight
+
+
+def _clip(x: Array, threshold: float | Array) -> tuple[Array, Array]:
+    """x with magnitudes cut at the threshold, and those magnitudes."""
+    xp = array_namespace(x)
+    size = xp.abs(x)
+    cut = xp.where(size > threshold, xp.zeros_like(size) + threshold, size)
+    if is_complex(x):
+        return x * (cut / xp.where(size > 0, size, xp.ones_like(size))), cut
+    return xp.sign(x) * cut, cut
+
+
+@runtime_checkable
+class ThresholdRule(Protocol):
+    """A threshold that reads the residual and the last threshold (None at the start)."""
+
+    def pick(self, t: int, residual: Array, last: Any) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SoftTrim(Loss):
+    """Soft trimming: the Huber function of the residual, whose threshold moves with t.
+
+    The corruption S = −T_soft[r] is what exceeds the threshold ζ, so the weight is
+    r clipped to ±ζ (Algorithm 5).
+
+    Parameters
+    ----------
+    schedule : number, callable or rule
+        A number is a fixed threshold. A callable gives ζ_t: schedule(0) for the start and
+        schedule(t + 1) at iterate t. A rule has a method ``pick(t, residual, last)``
+        that may read the residual and the last threshold, such as `median_threshold`.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> value, weight = sg.SoftTrim(lambda t: 2.0)(np.asarray([1.0, -5.0]))
+    >>> float(value), weight
+    (8.5, array([ 1., -2.]))
+    """
+
+    schedule: float | Callable[[int], Any] | ThresholdRule
+
+    comparable = False
+
+    def __post_init__(self) -> None:
+        if not (callable(self.schedule) or isinstance(self.schedule, ThresholdRule)):
+            threshold = checks.number("schedule", self.schedule, least=0, open_=True)
+            object.__setattr__(self, "schedule", threshold)
+
+    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
+        # What is remembered names its t: to look at the same iterate twice (when a run is
+        # resumed there) must not move the threshold twice.
+        at, threshold = memory.get("threshold", (None, None))
+        if at != t:
+            threshold = self._threshold(t + 1, residual, threshold)
+        return _Huber(threshold), {**memory, "threshold": (t, threshold)}
+
+    def clean(self, y: Array) -> Array:
+        return _clip(y, self._threshold(0, y, None))[0]
+
+    def _threshold(self, t: int, residual: Array, last: Any) -> Any:
+        if isinstance(self.schedule, ThresholdRule):
+            return self.schedule.pick(t, residual, last)
+        return float(self.schedule(t)) if callable(self.schedule) else self.schedule
+
+
+@dataclass(frozen=True)
+class median_threshold:  # noqa: N801  (reads as a verb's argument, like the step rules)
+    """ζ_t = max(multiple · 1.4826 · median|r|, ratio · ζ_{t−1}): a robust scale, no oracle.
+
+    1.4826 · median|r| estimates the standard deviation of the clean part of a residual
+    whatever a minority of gross errors do; `ratio` keeps the threshold from collapsing
+    faster than the iteration converges.
+
+    Parameters
+    ----------
+    multiple : float
+    ratio : float in (0, 1)
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> float(sg.median_threshold().pick(1, np.asarray([1.0, -1.0, 99.0]), last=None))
+    4.4478
+    """
+
+    multiple: float = 3.0
+    ratio: float = 0.7
+
+    def pick(self, t: int, residual: Array, last: Any) -> Any:
+        xp = array_namespace(residual)
+        size = xp.reshape(xp.abs(residual), (-1,))
+        middle = kernels.kth_largest(size, size.shape[0] - (size.shape[0] - 1) // 2, 0)[0]
+        scale = self.multiple * 1.4826 * middle
+        if last is None:
+            return scale
+        floor = self.ratio * last
+        return xp.where(scale > floor, scale, xp.zeros_like(scale) + floor)

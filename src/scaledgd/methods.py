@@ -1,0 +1,293 @@
+"""Methods: a preconditioner and a step rule.
+
+Gradient descent, ScaledGD, ScaledGD(λ) and the subgradient methods differ in nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from array_api_compat import array_namespace
+
+from . import checks
+from .factors import Blocks, Factors
+from .linalg import inner
+from .solve import Memory, Problem, State
+
+Array = Any
+Number = Any
+Projection = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Ray:
+    """What a step rule may look at: the way down from one iterate.
+
+    Parameters
+    ----------
+    state : State
+        The iterate, with its value and objective.
+    slope : 0-d array
+        Re⟨g, d⟩: how fast the objective falls along the direction −d.
+    move : callable
+        The factors at a step.
+    remembered : object
+        What the rule returned to be remembered when it was last asked, or None.
+    """
+
+    state: State
+    slope: Array
+    move: Callable[[Number], Factors]
+    remembered: Any
+
+
+@runtime_checkable
+class StepRule(Protocol):
+    """Chooses a step, and what to remember for the next time."""
+
+    def pick(self, ray: Ray) -> tuple[Number, Any]: ...
+
+
+Step = float | Callable[[int], float] | StepRule
+
+
+@dataclass(frozen=True)
+class polyak:  # noqa: N801  (called like a function, as the other rules are)
+    """Polyak's step (f − best) / ⟨g, d⟩, for nonsmooth losses whose optimal value is known.
+
+    Parameters
+    ----------
+    best : float
+        The optimal value; ‖y⋆ − y‖₁ for l1 problems with outliers.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((1, 1)), np.asarray([[4.0]]), sg.Absolute())
+    >>> start = sg.LowRank(np.asarray([[1.0]]), np.asarray([[1.0]]))
+    >>> float(sg.solve(problem, start, sg.ScaledGD(sg.polyak()), max_iter=8).factors.full()[0, 0])
+    4.0
+    """
+
+    best: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "best", checks.number("best", self.best))
+
+    def pick(self, ray: Ray) -> tuple[Number, Any]:
+        xp = array_namespace(ray.slope)
+        zero = xp.zeros_like(ray.slope)
+        gap = ray.state.value - self.best
+        # no gradient or below `best` by rounding: stay
+        safe = xp.where(ray.slope > 0, ray.slope, zero + 1)
+        return xp.where((ray.slope > 0) & (gap > 0), gap / safe, zero), None
+
+
+def geometric(first: float, ratio: float) -> Callable[[int], float]:
+    """The schedule first · ratioᵗ, for steps and for thresholds.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> sg.geometric(1.0, 0.5)(3)
+    0.125
+    """
+    first = checks.number("first", first, least=0, open_=True)
+    ratio = checks.number("ratio", ratio, least=0, most=1, open_=True)
+    return lambda t: first * ratio**t
+
+
+@dataclass(frozen=True)
+class line_search:  # noqa: N801
+    """Backtracking on the objective of the iterate: works for every operator and loss.
+
+    The first trial is twice the last accepted step. A step is accepted where the objective
+    fell by at least `decrease` of what the slope promised; otherwise the next trial is the
+    minimiser of the parabola through what is known, so that operators which are not
+    normalised cost one or two evaluations more, once. If nothing is accepted the iterate
+    stays where it is.
+
+    Parameters
+    ----------
+    first : float
+        The very first trial.
+    decrease : float in (0, 1)
+    max_trials : int
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> Y = np.outer([1.0, 2.0], [3.0, 4.0])
+    >>> problem = sg.Observed(sg.Full((2, 2)), Y)
+    >>> result = sg.solve(problem, sg.spectral(1), sg.GradientDescent(sg.line_search()))
+    >>> bool(np.allclose(result.factors.full(), Y))
+    True
+    """
+
+    first: float = 1.0
+    decrease: float = 0.1
+    max_trials: int = 60
+
+    def __post_init__(self) -> None:
+        checks.number("first", self.first, least=0, open_=True)
+        checks.number("decrease", self.decrease, least=0, most=1, open_=True)
+        checks.count("max_trials", self.max_trials, least=1)
+
+    def pick(self, ray: Ray) -> tuple[Number, Any]:
+        value, slope = float(ray.state.value), float(ray.slope)
+        step = self.first if ray.remembered is None else 2 * ray.remembered
+        if not slope > 0:
+            return 0.0, ray.remembered
+        for _ in range(self.max_trials):
+            trial = float(ray.state.objective(ray.move(step)))
+            if trial <= value - self.decrease * step * slope:
+                return step, step
+            excess = trial - value + step * slope
+            ideal = step * (step * slope / (2 * excess)) if excess < float("inf") else 0.0
+            step = min(max(ideal, 1e-6 * step), 0.5 * step)
+        return 0.0, ray.remembered
+
+
+def _checked(step: Any) -> Any:
+    """A step, or a tuple of steps, with every number checked."""
+    if isinstance(step, (tuple, list)):
+        return tuple(_checked(s) for s in step)
+    if isinstance(step, type):
+        raise TypeError(f"write {step.__name__}(), not {step.__name__}")
+    if step is None or isinstance(step, StepRule) or callable(step):
+        return step
+    return checks.number("step", step, least=0)
+
+
+def _descend(
+    state: State, direction: Blocks, step: Any, project: Projection | None
+) -> tuple[Factors, Memory]:
+    """Move the blocks along −direction by what the step, a number or a rule, says.
+
+    With a tuple of steps each block has its own: a rule then sees the direction of its
+    block alone.
+    """
+    factors, blocks = state.factors, state.factors.blocks
+    every = tuple(range(len(blocks)))
+    steps = step if isinstance(step, tuple) else (step,)
+    if len(steps) not in (1, len(blocks)):
+        raise ValueError(
+            f"step has {len(steps)} entries but {type(factors).__name__} has {len(blocks)} "
+            "blocks; give one step, or one per block"
+        )
+    parts = (every,) if len(steps) == 1 else tuple((k,) for k in every)
+
+    def moved(amounts: dict[int, Number]) -> Factors:
+        new = tuple(
+            B - amounts[k] * direction[k] if k in amounts else B for k, B in enumerate(blocks)
+        )
+        result = factors.with_blocks(new)
+        return result if project is None else project(result)
+
+    def resolved(rule: Any, part: tuple[int, ...], remembered: Any) -> tuple[Number, Any]:
+        if not isinstance(rule, StepRule):
+            return (float(rule(state.t)) if callable(rule) else rule), None
+        slope = sum(inner(state.gradient[k], direction[k]) for k in part)
+        ray = Ray(state, slope, lambda a: moved(dict.fromkeys(part, a)), remembered)
+        return rule.pick(ray)
+
+    last = state.memory.get("step", (None,) * len(steps))
+    chosen = [resolved(*args) for args in zip(steps, parts, last, strict=True)]
+    amounts = {k: a for (a, _), part in zip(chosen, parts, strict=True) for k in part}
+    return moved(amounts), {**state.memory, "step": tuple(kept for _, kept in chosen)}
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledGD:
+    """Scaled gradient descent; with damping, ScaledGD(λ).
+
+    Each block moves along its gradient times the inverse of a small Gram matrix, all
+    blocks at once: L − η ∇_L (RᴴR + λI)⁻¹ and R − η ∇_R (LᴴL + λI)⁻¹.
+
+    Parameters
+    ----------
+    step : number, schedule, rule, or a tuple with one per block
+        η. By default 0.5 for L Rᴴ and L Lᴴ. A schedule is a function of t; rules are
+        `polyak` and `line_search`.
+    damping : number, or function of the state
+        λ, in the units of σ_r(X).
+    project : callable, optional
+        Applied after each update, such as `incoherence(radius)`.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_sensing(30, 20, rank=2, kappa=50, m=1000, rng=0)
+    >>> result = sg.solve(problem, sg.spectral(2), sg.ScaledGD(0.5), max_iter=60)
+    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-7)
+    True
+    """
+
+    step: Any = None
+    damping: Any = 0.0
+    project: Projection | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", _checked(self.step))
+        if not callable(self.damping):
+            damping = checks.number("damping", self.damping, least=0)
+            object.__setattr__(self, "damping", damping)
+
+    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
+        step = state.factors.default_step if self.step is None else self.step
+        damping = self.damping(state) if callable(self.damping) else self.damping
+        direction = state.factors.precondition(state.gradient, damping)
+        return _descend(state, direction, step, self.project)
+
+
+@dataclass(frozen=True, eq=False)
+class GradientDescent:
+    """Plain gradient descent on the factors, the baseline; its steps must know σ₁(X).
+
+    Parameters
+    ----------
+    step : number, schedule, rule, or a tuple with one per block
+        η / σ₁(X⋆) for matrices, in the monograph's experiments.
+    balance : float
+        The weight of the balancing regulariser ½‖LᴴL − RᴴR‖²_F of the earlier literature.
+    project : callable, optional
+        Applied after each update.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_sensing(30, 20, rank=2, kappa=50, m=1000, rng=0)
+    >>> result = sg.solve(problem, sg.spectral(2), sg.GradientDescent(0.5), max_iter=60)
+    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-7)
+    False
+    """
+
+    step: Any
+    balance: float = 0.0
+    project: Projection | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is None:
+            raise TypeError("step must be a number or a rule such as line_search()")
+        object.__setattr__(self, "step", _checked(self.step))
+        object.__setattr__(self, "balance", checks.number("balance", self.balance, least=0))
+
+    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
+        if self.balance:
+            state = _balanced(state, self.balance)
+        direction = tuple(g / state.factors.copies for g in state.gradient)
+        return _descend(state, direction, self.step, self.project)
+
+
+def _balanced(state: State, weight: float) -> State:
+    """The same iterate of the problem plus the weighted balancing regulariser."""
+    uneven, pull = state.factors.imbalance()
+    grads = tuple(g + weight * h for g, h in zip(state.gradient, pull, strict=True))
+    return replace(
+        state,
+        value=state.value + weight * uneven,
+        pullback=lambda: grads,
+        objective=lambda F: state.objective(F) + weight * F.imbalance()[0],
+    )

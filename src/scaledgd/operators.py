@@ -1,0 +1,309 @@
+"""Measurements: A(X) of a factored X, and the adjoint A*(w)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from array_api_compat import array_namespace, is_array_api_obj
+
+from . import checks, kernels
+from .ambient import Ambient, Dense, RankOneSum, Sparse
+from .kernels import Pattern
+from .linalg import conj, is_complex
+
+if TYPE_CHECKING:
+    from .factors import Factors
+
+Array = Any
+
+
+class Operator:
+    """A linear map from low-rank objects of a shape to measurements.
+
+    The adjoint is taken in the real inner product Re⟨·, ·⟩:
+    Re⟨A(X), w⟩ = Re⟨X, A*(w)⟩.
+    """
+
+    shape: tuple[int, ...]
+    """The shape of X."""
+
+    symmetric: bool = False
+    """Whether the starts make `Symmetric` factors unless told otherwise."""
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """The shape of A(X)."""
+        raise NotImplementedError
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays it holds: the data must be of their library and device."""
+        return {}
+
+    def apply(self, factors: Factors) -> Array:
+        raise NotImplementedError
+
+    def adjoint(self, w: Array) -> Ambient:
+        raise NotImplementedError
+
+    def spectral(self, y: Array, kept: int | None) -> Ambient:
+        """What a spectral start decomposes: A*(y).
+
+        Where only `kept` of the measurements are left in y (the truncated start of the l1
+        problems, whose measurements are not normalised), their mean instead of their sum.
+        """
+        return self.adjoint(y if kept is None else y / kept)
+
+
+@dataclass(frozen=True, eq=False)
+class Full(Operator):
+    """Every entry is observed.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape of X and of y.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> X = sg.Symmetric(np.asarray([[1.0], [2.0]]))
+    >>> sg.Full((2, 2)).apply(X)
+    array([[1., 2.],
+           [2., 4.]])
+    """
+
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", checks.shape("shape", self.shape))
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return self.shape
+
+    def apply(self, factors: Factors) -> Array:
+        return factors.full()
+
+    def adjoint(self, w: Array) -> Ambient:
+        return Dense(w)
+
+
+@dataclass(frozen=True, eq=False)
+class Entries(Operator):
+    """Some entries are observed.
+
+    Parameters
+    ----------
+    index : tuple of integer arrays, each of shape (m,)
+        The coordinates of the observed entries, one array per mode, no entry twice.
+    shape : tuple of int
+        The shape of X.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> A = sg.Entries((np.asarray([0, 1]), np.asarray([1, 1])), (2, 2))
+    >>> A.apply(sg.Symmetric(np.asarray([[1.0], [2.0]])))
+    array([2., 4.])
+    """
+
+    index: tuple[Array, ...]
+    shape: tuple[int, ...]
+    pattern: Pattern = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        shape = checks.shape("shape", self.shape, orders=(2,))
+        if is_array_api_obj(self.index) or not isinstance(self.index, (tuple, list)):
+            raise TypeError("index must be a tuple of integer arrays, one per mode")
+        if len(self.index) != len(shape):
+            raise ValueError(
+                f"index has {len(self.index)} arrays but shape {shape} has {len(shape)} modes; "
+                "give one array of coordinates per mode"
+            )
+        index = tuple(self.index)
+        xp = checks.namespace(**{f"index[{k}]": i for k, i in enumerate(index)})
+        m = index[0].shape[0] if index[0].ndim == 1 else 0
+        for k, i in enumerate(index):
+            if not xp.isdtype(i.dtype, "integral"):
+                raise TypeError(f"index[{k}] must hold integers, not {i.dtype}")
+            if i.ndim != 1 or i.shape[0] != m:
+                raise ValueError(
+                    "the arrays of index must be one-dimensional and of one length; their "
+                    f"shapes are {[tuple(i.shape) for i in index]}"
+                )
+        if m == 0:
+            raise ValueError("index is empty: no entry is observed, so nothing can be recovered")
+        for k, (i, n) in enumerate(zip(index, shape, strict=True)):
+            low, high = int(xp.min(i)), int(xp.max(i))
+            if low < 0 or high >= n:
+                raise ValueError(
+                    f"index[{k}] runs from {low} to {high} but must lie in 0 .. {n - 1} "
+                    f"for shape {shape}"
+                )
+        index = tuple(xp.astype(i, xp.int64, copy=False) for i in index)
+        if math.prod(shape) >= 2**63:
+            raise ValueError(f"shape {shape} has more entries than 64-bit integers can number")
+        flat = index[0]
+        for i, n in zip(index[1:], shape[1:], strict=True):
+            flat = flat * n + i
+        flat = xp.sort(flat)
+        if bool(xp.any(flat[1:] == flat[:-1])):
+            raise ValueError(
+                "index names some entry more than once; average repeated observations first"
+            )
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "pattern", kernels.pattern(index, shape))
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return (int(self.index[0].shape[0]),)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {"index": self.index[0]}
+
+    def apply(self, factors: Factors) -> Array:
+        return factors.at(self.index)
+
+    def adjoint(self, w: Array) -> Ambient:
+        return Sparse(self.pattern, w)
+
+
+@dataclass(frozen=True, eq=False)
+class Sensing(Operator):
+    """Linear measurements y = A vec(X), with vec in C order.
+
+    Parameters
+    ----------
+    A : array of shape (m, n1, ..., nd), or (m, n1 ⋯ nd) with `shape`, or a linear operator
+        A linear operator has `shape` (m, n1 ⋯ nd), `matvec` and `rmatvec`, as those of SciPy
+        and PyLops do; it is never made dense. An array is not conjugated, so that it means
+        what the operator with the same matrix means: for complex data the measurements
+        ⟨A_i, X⟩ of the monograph are `Sensing(conj(A))`.
+    shape : tuple of int, optional
+        The shape of X where A does not tell it.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> A = sg.Sensing(np.ones((1, 2, 2)))
+    >>> A.apply(sg.Symmetric(np.asarray([[1.0], [2.0]])))
+    array([9.])
+    """
+
+    A: Any
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = tuple(getattr(self.A, "shape", ()))
+        if self.dense:
+            checks.floating(A=self.A)
+            if len(size) < 2 or (len(size) == 2 and not self.shape):
+                raise ValueError(
+                    f"A must be a stack of shape (m, n1, n2, ...), or (m, n1·n2) with "
+                    f"shape=(n1, n2); it has shape {size}"
+                )
+            checks.finite("A", self.A)
+        elif not (hasattr(self.A, "matvec") and hasattr(self.A, "rmatvec") and len(size) == 2):
+            raise TypeError(
+                "A must be an array or a linear operator with shape, matvec and rmatvec, "
+                f"not {type(self.A).__name__}"
+            )
+        elif not self.shape:
+            raise ValueError("give shape=(n1, n2), the shape of X, with a linear operator")
+        shape = checks.shape("shape", self.shape or size[1:])
+        if math.prod(shape) != math.prod(size[1:]) or (len(size) > 2 and shape != size[1:]):
+            raise ValueError(
+                f"A of shape {size} does not measure objects of shape {shape}: {size[1:]} "
+                f"is not {shape}"
+            )
+        if 0 in size:
+            raise ValueError(f"A of shape {size} makes no measurement")
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def dense(self) -> bool:
+        return bool(is_array_api_obj(self.A))
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return (int(self.A.shape[0]),)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {"A": self.A} if self.dense else {}
+
+    @property
+    def _matrix(self) -> Array:
+        xp = array_namespace(self.A)
+        return xp.reshape(self.A, (self.A.shape[0], math.prod(self.shape)))
+
+    def apply(self, factors: Factors) -> Array:
+        X = factors.full()
+        x = array_namespace(X).reshape(X, (-1,))
+        return self._matrix @ x if self.dense else self.A.matvec(x)
+
+    def adjoint(self, w: Array) -> Ambient:
+        xp = array_namespace(w)
+        x = conj(self._matrix).T @ w if self.dense else self.A.rmatvec(w)
+        return Dense(xp.reshape(x, self.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class RankOne(Operator):
+    """Quadratic sampling: y_k = a_kᴴ X a_k.
+
+    Parameters
+    ----------
+    a : array of shape (m, n)
+        The sensing vectors, in rows.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> A = sg.RankOne(np.asarray([[1.0, 1.0]]))
+    >>> A.apply(sg.Symmetric(np.asarray([[1.0], [2.0]])))
+    array([9.])
+    """
+
+    a: Array
+    symmetric = True
+
+    def __post_init__(self) -> None:
+        checks.floating(a=self.a)
+        checks.dimensions("a", self.a, 2)
+        if 0 in self.a.shape:
+            raise ValueError(f"a of shape {tuple(self.a.shape)} makes no measurement")
+        checks.finite("a", self.a)
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        n = int(self.a.shape[1])
+        return n, n
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return (int(self.a.shape[0]),)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {"a": self.a}
+
+    def apply(self, factors: Factors) -> Array:
+        xp = array_namespace(self.a)
+        left, right = factors.modes
+        return xp.sum((conj(self.a) @ left) * (self.a @ right), axis=1)
+
+    def adjoint(self, w: Array) -> Ambient:
+        return RankOneSum(self.a, w)
+
+    def spectral(self, y: Array, kept: int | None) -> Ambient:
+        # for Gaussian a, E y a aᴴ = c X + tr(X) I with c = 2 (real) or 1 (complex), E y = tr X
+        xp = array_namespace(y)
+        fold = 1 if is_complex(self.a) else 2
+        w = y / (fold * (self.measured[0] if kept is None else kept))
+        return RankOneSum(self.a, w, shift=-xp.sum(w))

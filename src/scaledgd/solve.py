@@ -1,0 +1,420 @@
+"""The one loop: states, `iterate`, `solve`, its result, and when to stop."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from . import checks
+from .ambient import Ambient
+from .factors import Blocks, Factors
+from .linalg import epsilon, inner
+
+Array = Any
+Memory = Mapping[str, Any]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One iterate, and the problem as it looks from there.
+
+    Unpacks as ``value, pullback = problem.linearize(factors, t)``.
+
+    Parameters
+    ----------
+    t : int
+        How many updates made it.
+    factors : Factors
+    value : 0-d array
+        The loss.
+    pullback : callable
+        ``pullback()`` is the gradient, one array per block. Use `gradient`, which keeps it.
+    objective : callable
+        The loss of this iterate, thresholds and trimmed entries frozen, at other factors.
+    memory : mapping
+        What the method and the loss remember from iterate to iterate. With `t` and
+        `factors` it is all that resuming needs.
+    """
+
+    t: int
+    factors: Factors
+    value: Array
+    pullback: Callable[[], Blocks]
+    objective: Callable[[Factors], Array]
+    memory: Memory = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.value, self.pullback))
+
+    @cached_property
+    def gradient(self) -> Blocks:
+        return self.pullback()
+
+
+class Problem(Protocol):
+    """What the loop needs of a problem."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def example(self) -> Array:
+        """An array of the kind, dtype and device the factors must have."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the starts make `Symmetric` factors unless told otherwise."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the values of different iterates are values of one function."""
+
+    def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State: ...
+
+    def backproject(self, keep: float | None = None) -> Ambient: ...
+
+
+Method = Callable[[Problem, State], tuple[Factors, Memory]]
+Init = Callable[[Problem], Factors]
+
+
+def iterate(
+    problem: Problem, factors: Factors, method: Method, t: int = 0, memory: Memory | None = None
+) -> Iterator[State]:
+    """The iterates F_t, F_{t+1}, … of a method on a problem, without end.
+
+    Parameters
+    ----------
+    problem : Problem
+    factors : Factors
+        The first iterate.
+    method : callable
+        ``method(problem, state)`` returns the next factors and memory.
+    t : int
+        The number of the first iterate: where a run stopped, to go on there.
+    memory : mapping, optional
+        The memory of the state where a run stopped.
+
+    Examples
+    --------
+    >>> import itertools, numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> states = sg.iterate(problem, sg.LowRank(np.eye(2), 2 * np.eye(2)), sg.ScaledGD(0.5))
+    >>> [float(state.value) for state in itertools.islice(states, 3)]
+    [1.0, 0.015625, 4.000000000000001e-06]
+    """
+    while True:
+        state = problem.linearize(factors, t, memory)
+        yield state  # metrics, callbacks and stopping rules run here, off the clock
+        factors, memory = method(problem, state)
+        t += 1
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What `solve` returns.
+
+    Attributes
+    ----------
+    factors : Factors
+        The last iterate; after a divergence, the best finite one.
+    state : State
+        That iterate as a state, to resume from.
+    status : str
+        A sentence that says why the run ended.
+    converged : bool
+        Whether a rule of convergence was met.
+    n_iter : int
+        Updates made by this call.
+    history : list of dict
+        One per iterate: "t" (updates done), "value", "seconds" spent computing so far, and
+        the metrics. ``history[0]`` is the start.
+    """
+
+    state: State
+    status: str
+    converged: bool
+    history: list[Record]
+
+    @property
+    def factors(self) -> Factors:
+        return self.state.factors
+
+    @property
+    def n_iter(self) -> int:
+        return int(self.history[-1]["t"] - self.history[0]["t"])
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during `solve`; `result` holds the last whole iterate."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.status)
+        self.result = result
+
+
+class DivergenceWarning(RuntimeWarning):
+    """A run left the finite numbers and was rolled back."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A stopping rule's verdict: why to stop, and whether that is convergence."""
+
+    reason: str
+    converged: bool = True
+
+
+StoppingRule = Callable[[State, list[Record]], Stop | None]
+
+
+def loss_change(tol: float = 1e-9) -> StoppingRule:
+    """Stop when the loss changes by less than `tol` of itself, or vanishes to rounding.
+
+    Values of losses whose threshold moves are not comparable: use `gradient_norm` there.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> start = sg.LowRank(np.eye(2), 2 * np.eye(2))
+    >>> sg.solve(problem, start, sg.ScaledGD(0.5), stop=sg.loss_change(1e-6)).converged
+    True
+    """
+    tol = checks.number("tol", tol, least=0)
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        value, first = history[-1]["value"], history[0]["value"]
+        # a squared loss bottoms out at the square of the rounding error
+        eps = epsilon(state.factors.blocks[0])
+        floor = 20 * eps**2 * (first + float(state.factors.norm()) ** 2)
+        if value <= floor:
+            return Stop(f"the loss vanished: {value:.2g}, from {first:.2g}")
+        if len(history) > 1 and abs(history[-2]["value"] - value) <= tol * value:
+            return Stop(f"the loss changed by less than {tol:.2g} of itself")
+        return None
+
+    return rule
+
+
+def gradient_norm(tol: float = 1e-9) -> StoppingRule:
+    """Stop when the scaled gradient is at most `tol` of ‖X‖_F.
+
+    The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P. It has the units of X (for a
+    normalised operator it is about the distance to go within reach of the factors), does
+    not depend on the parameterisation, and needs no history. It does not vanish for
+    `Absolute`, whose subgradients do not.
+    """
+    tol = checks.number("tol", tol, least=0)
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        grads = state.gradient
+        direction = state.factors.precondition(grads)
+        square = sum(float(inner(g, d)) for g, d in zip(grads, direction, strict=True))
+        relative = math.sqrt(max(square, 0.0)) / (float(state.factors.norm()) or 1.0)
+        if relative <= tol:
+            return Stop(f"the scaled gradient is {relative:.2g} of the norm of X")
+        return None
+
+    return rule
+
+
+def time_limit(seconds: float) -> StoppingRule:
+    """Stop after so many seconds of computing (metrics and callbacks not counted)."""
+    seconds = checks.number("seconds", seconds, least=0)
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        if history[-1]["seconds"] >= seconds:
+            return Stop(f"the time limit of {seconds:g} s was reached", converged=False)
+        return None
+
+    return rule
+
+
+def solve(
+    problem: Problem,
+    init: Init | Factors | State,
+    method: Method,
+    *,
+    max_iter: int = 100,
+    stop: StoppingRule | Iterable[StoppingRule] | None = None,
+    metrics: Mapping[str, Callable[[Any], Any]] | None = None,
+    callback: Callable[[State], Any] | None = None,
+    interrupt: Literal["raise", "return"] = "raise",
+) -> Result:
+    """Run a method on a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    init : callable, Factors or State
+        A start such as `spectral(rank)`, factors, or the state of an earlier result: then
+        the run goes on where that one ended, schedules and memory included.
+    method : Method
+        `ScaledGD`, `GradientDescent`, or a callable of their kind.
+    max_iter : int
+        Updates to make at most; exactly so many where `stop` is None.
+    stop : stopping rule or several, optional
+        `loss_change`, `gradient_norm`, `time_limit`, or functions of (state, history) that
+        return a `Stop` or None. The first verdict ends the run.
+    metrics : mapping of names to functions of the factors, optional
+        Recorded in the history, off the clock.
+    callback : callable, optional
+        Called with every state, off the clock; the run ends if it returns something true.
+    interrupt : {"raise", "return"}
+        What Ctrl-C does: raise `Interrupted`, a KeyboardInterrupt that carries the partial
+        result, or return that result.
+
+    Returns
+    -------
+    Result
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_completion(120, 90, rank=3, kappa=10, p=0.5, rng=0)
+    >>> result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=60)
+    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-7)
+    True
+    """
+    max_iter = checks.count("max_iter", max_iter)
+    if interrupt not in ("raise", "return"):
+        raise ValueError(f'interrupt must be "raise" or "return", not {interrupt!r}')
+    rules = [] if stop is None else [stop] if callable(stop) else list(stop)
+    history: list[Record] = []
+    state: State | None = None
+    best: State | None = None
+    verdict: Stop | None = None
+    clock = _Clock()
+    try:
+        with clock:
+            first = _start(problem, init)
+            states = iterate(problem, first.factors, method, first.t, first.memory)
+        while verdict is None:
+            # overflow is looked for, and reported in words that help
+            with clock, np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                fresh = next(states)
+                value = float(fresh.value)
+            record = {"t": fresh.t, "value": value, "seconds": clock.seconds}
+            for name, metric in (metrics or {}).items():
+                record[name] = _plain(metric(fresh.factors))
+            history.append(record)
+            if not math.isfinite(value):
+                break
+            state, best = fresh, _better(problem, fresh, best, history)
+            if callback is not None and callback(state):
+                verdict = Stop("stopped by the callback", converged=False)
+            for rule in rules:
+                verdict = verdict or rule(state, history)
+            if verdict is None and state.t - first.t >= max_iter:
+                verdict = _exhausted(max_iter, rules, history)
+    except KeyboardInterrupt:
+        if state is None:
+            raise
+        del history[state.t - history[0]["t"] + 1 :]
+        partial = Result(state, f"interrupted at iteration {state.t}", False, history)
+        if interrupt == "return":
+            return partial
+        raise Interrupted(partial) from None
+    if verdict is None:
+        return _rolled_back(best, history)
+    assert state is not None
+    return Result(state, f"{verdict.reason} (iteration {state.t})", verdict.converged, history)
+
+
+class _Clock:
+    """Adds up the seconds spent inside `with clock`."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._since
+
+
+@dataclass(frozen=True, eq=False)
+class _First:
+    factors: Factors
+    t: int = 0
+    memory: Memory = field(default_factory=dict)
+
+
+def _start(problem: Problem, init: Init | Factors | State) -> _First | State:
+    if not isinstance(init, State):
+        init = _First(init if isinstance(init, Factors) else _called(init, problem))
+    if init.factors.shape != tuple(problem.shape):
+        raise ValueError(
+            f"init has factors of a {init.factors.shape} object, but the problem is about "
+            f"shape {tuple(problem.shape)}"
+        )
+    checks.floating(init=init.factors.blocks[0], data=problem.example)
+    return init
+
+
+def _called(init: Any, problem: Problem) -> Factors:
+    factors = init(problem) if callable(init) else init
+    if not isinstance(factors, Factors):
+        raise TypeError(
+            "init must be a start such as spectral(rank), factors such as LowRank(L, R), or "
+            f"the state of an earlier result, not {init!r}"
+        )
+    return factors
+
+
+def _plain(x: Any) -> Any:
+    """A 0-d array as a Python number; anything else as it is."""
+    return float(x) if getattr(x, "ndim", None) == 0 else x
+
+
+def _better(problem: Problem, state: State, best: State | None, history: list[Record]) -> State:
+    """The better of the newest state and the best so far, at the newest threshold.
+
+    Where the threshold moves, a value that falls is taken for progress; only one that
+    rises is compared with the best state looked at through the same threshold.
+    """
+    if best is None:
+        return state
+    value = history[-1]["value"]
+    if problem.comparable:
+        return state if value <= float(best.value) else best
+    if value <= history[-2]["value"]:
+        return state
+    return state if value <= float(state.objective(best.factors)) else best
+
+
+def _exhausted(max_iter: int, rules: list[StoppingRule], history: list[Record]) -> Stop:
+    if not rules:
+        return Stop(f"made the {max_iter} updates asked for", converged=False)
+    return Stop(
+        f"made max_iter={max_iter} updates before a stopping rule was met; raise max_iter or "
+        "loosen the rule",
+        converged=False,
+    )
+
+
+ADVICE = "lower the step, use step=line_search(), or set damping > 0"
+
+
+def _rolled_back(best: State | None, history: list[Record]) -> Result:
+    t = history[-1]["t"]
+    if best is None:
+        raise FloatingPointError(
+            "the loss is not finite at the start: the data or the first factors overflow; "
+            "rescale the data"
+        )
+    status = (
+        f"diverged: the loss is not finite at iteration {t}; rolled back to iteration "
+        f"{best.t}, the best; {ADVICE}"
+    )
+    warnings.warn(status, DivergenceWarning, stacklevel=3)
+    return Result(best, status, False, history)
