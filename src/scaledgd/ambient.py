@@ -158,4 +158,3 @@ def antidiagonal_sums(L: Array, R: Array) -> Array:
     xp = array_namespace(L)
     n = L.shape[0] + R.shape[0] - 1
     return _back(xp.sum(_spectrum(L, n) * _spectrum(conj(R), n), axis=1), n, L)
-

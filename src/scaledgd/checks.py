@@ -98,7 +98,7 @@ def number(
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, not {value!r}") from None
     if not math.isfinite(x) or x > most or x < least or (open_ and x == least):
-        low = ("" if math.isinf(least) else f" {'above' if open_ else 'at least'} {least:g}")
+        low = "" if math.isinf(least) else f" {'above' if open_ else 'at least'} {least:g}"
         high = "" if math.isinf(most) else f" at most {most:g}"
         raise ValueError(
             f"{name} must be a finite number{low}{' and' if low and high else ''}{high}, "

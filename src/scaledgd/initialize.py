@@ -29,10 +29,12 @@ def incoherence(radius: float) -> Callable[[Any], Any]:
     Examples
     --------
     >>> import numpy as np, scaledgd as sg
-    >>> F = sg.LowRank(np.asarray([[3.0], [0.0]]), np.asarray([[1.0]]))
-    >>> sg.incoherence(np.sqrt(2))(F).full()
-    array([[1.],
-           [0.]])
+    >>> F = sg.LowRank(np.asarray([[3.0], [0.0], [0.0], [1.0]]), np.asarray([[1.0]]))
+    >>> sg.incoherence(4.0)(F).L
+    array([[2.],
+           [0.],
+           [0.],
+           [1.]])
     """
     radius = checks.number("radius", radius, least=0, open_=True)
     return lambda factors: factors.clip_rows(radius)
@@ -76,7 +78,8 @@ def spectral(
         Applied to the result, such as `incoherence(radius)`.
     keep : float in (0, 1], optional
         For l1 problems: only this share of the measurements is used, those with the
-        smallest |y|, and averaged.
+        smallest |y|. Those of `Sensing` and `RankOne` are averaged, as for A_i with
+        entries of unit variance.
     symmetric : bool, optional
         Make `Symmetric` factors from the largest eigenvalues. By default where the
         operator is `RankOne`, whose start is also freed of its identity part.

@@ -31,6 +31,9 @@ class Loss:
     comparable: bool = True
     """Whether values at different iterates are values of one function."""
 
+    smooth: bool = True
+    """Whether the weight is a gradient, not only a subgradient."""
+
     def bind(self, operator: Operator) -> Loss:
         """The same loss, told what the measurements are."""
         return self
@@ -75,6 +78,8 @@ class Absolute(Loss):
     >>> float(value), weight
     (7.0, array([ 1., -1.]))
     """
+
+    smooth = False
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         xp = array_namespace(residual)
@@ -203,7 +208,7 @@ class _Huber(Loss):
 
 
 def _clip(x: Array, threshold: float | Array) -> tuple[Array, Array]:
-    """x with magnitudes cut at the threshold, and those magnitudes."""
+    """X with magnitudes cut at the threshold, and those magnitudes."""
     xp = array_namespace(x)
     size = xp.abs(x)
     cut = xp.where(size > threshold, xp.zeros_like(size) + threshold, size)

@@ -5,6 +5,7 @@ Gradient descent, ScaledGD, ScaledGD(λ) and the subgradient methods differ in n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -27,6 +28,7 @@ class Ray:
 
     Parameters
     ----------
+    problem : Problem
     state : State
         The iterate, with its value and objective.
     slope : 0-d array
@@ -37,6 +39,7 @@ class Ray:
         What the rule returned to be remembered when it was last asked, or None.
     """
 
+    problem: Problem
     state: State
     slope: Array
     move: Callable[[Number], Factors]
@@ -55,11 +58,15 @@ Step = float | Callable[[int], float] | StepRule
 
 @dataclass(frozen=True)
 class polyak:  # noqa: N801  (called like a function, as the other rules are)
-    """Polyak's step (f − best) / ⟨g, d⟩, for nonsmooth losses whose optimal value is known.
+    """Polyak's step (f − best) / ⟨g, d⟩, for nonsmooth losses.
+
+    Where the optimal value is not known (``best=None``) the step aims at a level below the
+    best value seen: by a gap that grows while the values keep up with it, and shrinks by
+    0.7 each second time that they do not. It starts at half of the first value.
 
     Parameters
     ----------
-    best : float
+    best : float, optional
         The optimal value; ‖y⋆ − y‖₁ for l1 problems with outliers.
 
     Examples
@@ -71,18 +78,33 @@ class polyak:  # noqa: N801  (called like a function, as the other rules are)
     4.0
     """
 
-    best: float = 0.0
+    best: float | None = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "best", checks.number("best", self.best))
+        if self.best is not None:
+            object.__setattr__(self, "best", checks.number("best", self.best))
 
     def pick(self, ray: Ray) -> tuple[Number, Any]:
+        if self.best is None:
+            return self._at_level(ray)
         xp = array_namespace(ray.slope)
         zero = xp.zeros_like(ray.slope)
         gap = ray.state.value - self.best
         # no gradient or below `best` by rounding: stay
         safe = xp.where(ray.slope > 0, ray.slope, zero + 1)
         return xp.where((ray.slope > 0) & (gap > 0), gap / safe, zero), None
+
+    def _at_level(self, ray: Ray) -> tuple[Number, Any]:
+        value, slope = float(ray.state.value), float(ray.slope)
+        best, gap, failures = ray.remembered or (math.inf, 0.5 * value / 1.1, 0)
+        if value <= best - 0.5 * gap:
+            gap, failures = 1.1 * gap, 0
+        else:
+            failures += 1
+            if failures == 2:
+                gap, failures = 0.7 * gap, 0
+        best = min(best, value)
+        return (value - best + gap) / slope if slope > 0 else 0.0, (best, gap, failures)
 
 
 def geometric(first: float, ratio: float) -> Callable[[int], float]:
@@ -101,13 +123,15 @@ def geometric(first: float, ratio: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class line_search:  # noqa: N801
-    """Backtracking on the objective of the iterate: works for every operator and loss.
+    """A step found by trying: works for every operator and loss.
 
+    For smooth losses it backtracks on the objective of the iterate.
     The first trial is twice the last accepted step. A step is accepted where the objective
     fell by at least `decrease` of what the slope promised; otherwise the next trial is the
     minimiser of the parabola through what is known, so that operators which are not
     normalised cost one or two evaluations more, once. If nothing is accepted the iterate
-    stays where it is.
+    stays where it is. Nonsmooth losses would make it jam where many residuals vanish:
+    there it is `polyak(best=None)`.
 
     Parameters
     ----------
@@ -136,6 +160,8 @@ class line_search:  # noqa: N801
         checks.count("max_trials", self.max_trials, least=1)
 
     def pick(self, ray: Ray) -> tuple[Number, Any]:
+        if not ray.problem.smooth:
+            return polyak(best=None).pick(ray)
         value, slope = float(ray.state.value), float(ray.slope)
         step = self.first if ray.remembered is None else 2 * ray.remembered
         if not slope > 0:
@@ -145,7 +171,7 @@ class line_search:  # noqa: N801
             if trial <= value - self.decrease * step * slope:
                 return step, step
             excess = trial - value + step * slope
-            ideal = step * (step * slope / (2 * excess)) if excess < float("inf") else 0.0
+            ideal = step * (step * slope / (2 * excess)) if excess < math.inf else 0.0
             step = min(max(ideal, 1e-6 * step), 0.5 * step)
         return 0.0, ray.remembered
 
@@ -162,7 +188,7 @@ def _checked(step: Any) -> Any:
 
 
 def _descend(
-    state: State, direction: Blocks, step: Any, project: Projection | None
+    problem: Problem, state: State, direction: Blocks, step: Any, project: Projection | None
 ) -> tuple[Factors, Memory]:
     """Move the blocks along −direction by what the step, a number or a rule, says.
 
@@ -190,7 +216,7 @@ def _descend(
         if not isinstance(rule, StepRule):
             return (float(rule(state.t)) if callable(rule) else rule), None
         slope = sum(inner(state.gradient[k], direction[k]) for k in part)
-        ray = Ray(state, slope, lambda a: moved(dict.fromkeys(part, a)), remembered)
+        ray = Ray(problem, state, slope, lambda a: moved(dict.fromkeys(part, a)), remembered)
         return rule.pick(ray)
 
     last = state.memory.get("step", (None,) * len(steps))
@@ -239,7 +265,7 @@ class ScaledGD:
         step = state.factors.default_step if self.step is None else self.step
         damping = self.damping(state) if callable(self.damping) else self.damping
         direction = state.factors.precondition(state.gradient, damping)
-        return _descend(state, direction, step, self.project)
+        return _descend(problem, state, direction, step, self.project)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +304,7 @@ class GradientDescent:
         if self.balance:
             state = _balanced(state, self.balance)
         direction = tuple(g / state.factors.copies for g in state.gradient)
-        return _descend(state, direction, self.step, self.project)
+        return _descend(problem, state, direction, self.step, self.project)
 
 
 def _balanced(state: State, weight: float) -> State:

@@ -184,13 +184,14 @@ def dist(factors: Factors, truth: Factors) -> Distance:
 
     start = np.linalg.lstsq(L, U * root, rcond=None)[0]
     if np.linalg.cond(start) > 1e12:  # L does not see all of L⋆: begin inside GL(r)
-        start = start + max(np.linalg.norm(start), 1.0) * np.eye(r)
+        start = start + max(float(np.linalg.norm(start)), 1.0) * np.eye(r)
     found = least_squares(
         residual, pack(start), jacobian, method="lm", ftol=1e-15, xtol=1e-15, gtol=1e-15
     )
     Q = unpack(found.x)
     value = float(np.sqrt(2 * found.cost + rest))
-    stationary = found.optimality <= 1e-6 * max(value, 1e-12 * s[0]) * s[0] / root[-1]
+    slack = max(float(np.linalg.norm(found.fun)), 1e-8 * s[0]) * np.linalg.norm(found.jac)
+    stationary = np.linalg.norm(found.jac.T @ found.fun) <= 1e-6 * slack
     return Distance(value, Q, bool(stationary and np.linalg.cond(Q) < 1e8))
 
 

@@ -52,9 +52,9 @@ class Operator:
         """What a spectral start decomposes: A*(y).
 
         Where only `kept` of the measurements are left in y (the truncated start of the l1
-        problems, whose measurements are not normalised), their mean instead of their sum.
+        problems), those stand for all of them.
         """
-        return self.adjoint(y if kept is None else y / kept)
+        return self.adjoint(y if kept is None else y * (math.prod(self.measured) / kept))
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +251,10 @@ class Sensing(Operator):
         xp = array_namespace(w)
         x = conj(self._matrix).T @ w if self.dense else self.A.rmatvec(w)
         return Dense(xp.reshape(x, self.shape))
+
+    def spectral(self, y: Array, kept: int | None) -> Ambient:
+        # the l1 problems take measurements of unit variance, so a mean estimates X
+        return self.adjoint(y if kept is None else y / kept)
 
 
 @dataclass(frozen=True, eq=False)

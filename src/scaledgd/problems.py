@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from array_api_compat import array_namespace, device
@@ -47,7 +47,7 @@ class Observed:
 
     operator: Operator
     y: Array
-    loss: Loss = Squared()
+    loss: Loss = field(default_factory=Squared)
     scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -98,6 +98,10 @@ class Observed:
     def comparable(self) -> bool:
         return self.loss.comparable
 
+    @property
+    def smooth(self) -> bool:
+        return self.loss.smooth
+
     def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State:
         residual = self.operator.apply(factors) - self.y
         loss, memory = self.loss.freeze(residual, t, memory or {})
@@ -112,7 +116,7 @@ class Observed:
         )
 
     def backproject(self, keep: float | None = None) -> Ambient:
-        """scale · A*(y), of the data as the loss cleans them.
+        """The data as the loss cleans them, put back: scale · A*(y).
 
         With `keep` only that share of the measurements, those of smallest magnitude.
         """
@@ -160,10 +164,11 @@ class HankelCompletion:
     y: Array
     observed: Array
     n1: int
-    p: float | None = None
+    p: Any = None
 
     symmetric = False
     comparable = True
+    smooth = True
 
     def __post_init__(self) -> None:
         xp = checks.namespace(y=self.y, observed=self.observed)

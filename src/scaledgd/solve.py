@@ -77,6 +77,10 @@ class Problem(Protocol):
     def comparable(self) -> bool:
         """Whether the values of different iterates are values of one function."""
 
+    @property
+    def smooth(self) -> bool:
+        """Whether the gradients are gradients, not only subgradients."""
+
     def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State: ...
 
     def backproject(self, keep: float | None = None) -> Ambient: ...
@@ -108,8 +112,8 @@ def iterate(
     >>> import itertools, numpy as np, scaledgd as sg
     >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
     >>> states = sg.iterate(problem, sg.LowRank(np.eye(2), 2 * np.eye(2)), sg.ScaledGD(0.5))
-    >>> [float(state.value) for state in itertools.islice(states, 3)]
-    [1.0, 0.015625, 4.000000000000001e-06]
+    >>> [f"{float(state.value):.2g}" for state in itertools.islice(states, 3)]
+    ['1', '0.016', '1.2e-05']
     """
     while True:
         state = problem.linearize(factors, t, memory)
@@ -296,8 +300,8 @@ def solve(
     clock = _Clock()
     try:
         with clock:
-            first = _start(problem, init)
-            states = iterate(problem, first.factors, method, first.t, first.memory)
+            factors, t, memory = _start(problem, init)
+            states = iterate(problem, factors, method, t, memory)
         while verdict is None:
             # overflow is looked for, and reported in words that help
             with clock, np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -314,8 +318,8 @@ def solve(
                 verdict = Stop("stopped by the callback", converged=False)
             for rule in rules:
                 verdict = verdict or rule(state, history)
-            if verdict is None and state.t - first.t >= max_iter:
-                verdict = _exhausted(max_iter, rules, history)
+            if verdict is None and state.t - t >= max_iter:
+                verdict = _exhausted(max_iter, rules)
     except KeyboardInterrupt:
         if state is None:
             raise
@@ -342,33 +346,24 @@ class _Clock:
         self.seconds += time.perf_counter() - self._since
 
 
-@dataclass(frozen=True, eq=False)
-class _First:
-    factors: Factors
-    t: int = 0
-    memory: Memory = field(default_factory=dict)
-
-
-def _start(problem: Problem, init: Init | Factors | State) -> _First | State:
-    if not isinstance(init, State):
-        init = _First(init if isinstance(init, Factors) else _called(init, problem))
-    if init.factors.shape != tuple(problem.shape):
-        raise ValueError(
-            f"init has factors of a {init.factors.shape} object, but the problem is about "
-            f"shape {tuple(problem.shape)}"
-        )
-    checks.floating(init=init.factors.blocks[0], data=problem.example)
-    return init
-
-
-def _called(init: Any, problem: Problem) -> Factors:
-    factors = init(problem) if callable(init) else init
+def _start(problem: Problem, init: Init | Factors | State) -> tuple[Factors, int, Memory]:
+    """The first factors, their t, and what is remembered there."""
+    if isinstance(init, State):
+        factors, t, memory = init.factors, init.t, init.memory
+    else:
+        factors, t, memory = init(problem) if callable(init) else init, 0, {}
     if not isinstance(factors, Factors):
         raise TypeError(
             "init must be a start such as spectral(rank), factors such as LowRank(L, R), or "
             f"the state of an earlier result, not {init!r}"
         )
-    return factors
+    if factors.shape != tuple(problem.shape):
+        raise ValueError(
+            f"init has factors of an object of shape {factors.shape}, but the problem is about "
+            f"shape {tuple(problem.shape)}"
+        )
+    checks.floating(init=factors.blocks[0], data=problem.example)
+    return factors, t, memory
 
 
 def _plain(x: Any) -> Any:
@@ -392,7 +387,7 @@ def _better(problem: Problem, state: State, best: State | None, history: list[Re
     return state if value <= float(state.objective(best.factors)) else best
 
 
-def _exhausted(max_iter: int, rules: list[StoppingRule], history: list[Record]) -> Stop:
+def _exhausted(max_iter: int, rules: list[StoppingRule]) -> Stop:
     if not rules:
         return Stop(f"made the {max_iter} updates asked for", converged=False)
     return Stop(

@@ -43,7 +43,7 @@ def low_rank(n1: int, n2: int, rank: int, kappa: float, rng: Seed = None) -> Low
 def matrix_sensing(
     n1: int, n2: int, rank: int, kappa: float, m: int, rng: Seed = None
 ) -> tuple[Observed, LowRank]:
-    """m Gaussian measurements N(0, 1/m).
+    """M Gaussian measurements N(0, 1/m).
 
     Examples
     --------
@@ -121,7 +121,7 @@ def hankel_completion(
 
 
 def _outliers(y: Array, fraction: float, rng: np.random.Generator) -> Array:
-    """y with a fraction of its entries, drawn at random, moved by up to ±10 ‖y‖_∞."""
+    """Y with a fraction of its entries, drawn at random, moved by up to ±10 ‖y‖_∞."""
     where = rng.random(y.shape) < fraction
     return y + where * rng.uniform(-10, 10, y.shape) * np.max(np.abs(y))
 
@@ -129,7 +129,7 @@ def _outliers(y: Array, fraction: float, rng: np.random.Generator) -> Array:
 def robust_sensing(
     n1: int, n2: int, rank: int, kappa: float, m: int, fraction: float, rng: Seed = None
 ) -> tuple[Observed, LowRank]:
-    """m Gaussian measurements N(0, 1), some with gross outliers; the l1 loss.
+    """M Gaussian measurements N(0, 1), some with gross outliers; the l1 loss.
 
     Examples
     --------

@@ -29,7 +29,8 @@ class CSRPattern:
         from scipy.sparse import csr_array
 
         values = weights if self.order is None else weights[self.order]
-        Z = csr_array((values, self.columns, self.starts), shape=self.shape)
+        n1, n2 = self.shape
+        Z = csr_array((values, self.columns, self.starts), shape=(n1, n2))
         if skip == 1:
             return (Z.T @ conj(modes[0])).T
         ZM = Z @ conj(modes[1])

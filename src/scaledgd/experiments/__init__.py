@@ -1,0 +1,1 @@
+"""The monograph's numbers, from this library."""
