@@ -62,7 +62,8 @@ class polyak:  # noqa: N801  (called like a function, as the other rules are)
 
     Where the optimal value is not known (``best=None``) the step aims at a level below the
     best value seen: by a gap that grows while the values keep up with it, and shrinks by
-    0.7 each second time that they do not. It starts at half of the first value.
+    0.7 each second time that they do not. It starts at half of the first value. A step
+    that would raise the value by more than the gap is halved.
 
     Parameters
     ----------
@@ -104,7 +105,13 @@ class polyak:  # noqa: N801  (called like a function, as the other rules are)
             if failures == 2:
                 gap, failures = 0.7 * gap, 0
         best = min(best, value)
-        return (value - best + gap) / slope if slope > 0 else 0.0, (best, gap, failures)
+        for _ in range(60 if slope > 0 else 0):
+            step = (value - best + gap) / slope
+            # far from convex, aiming too low throws the iterate away
+            if float(ray.state.objective(ray.move(step))) <= value + gap:
+                return step, (best, gap, failures)
+            best, gap = value - 0.5 * (value - best), 0.5 * gap
+        return 0.0, (best, gap, failures)
 
 
 def geometric(first: float, ratio: float) -> Callable[[int], float]:

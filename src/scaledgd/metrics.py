@@ -190,8 +190,9 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     )
     Q = unpack(found.x)
     value = float(np.sqrt(2 * found.cost + rest))
-    slack = max(float(np.linalg.norm(found.fun)), 1e-8 * s[0]) * np.linalg.norm(found.jac)
-    stationary = np.linalg.norm(found.jac.T @ found.fun) <= 1e-6 * slack
+    J, f = jacobian(found.x), residual(found.x)
+    slack = max(float(np.linalg.norm(f)), 1e-8 * s[0]) * np.linalg.norm(J)
+    stationary = np.linalg.norm(J.T @ f) <= 1e-6 * slack
     return Distance(value, Q, bool(stationary and np.linalg.cond(Q) < 1e8))
 
 
