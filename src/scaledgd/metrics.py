@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, to_device
+from array_api_compat import array_namespace, is_torch_array
 
 from . import checks
 from .factors import Factors, LowRank, Symmetric
@@ -130,8 +130,8 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     -------
     Distance
         A tuple (value, Q, attained). Q is a NumPy array. Not attained means that the
-        minimiser runs to the border of GL(r), where Q is singular, as it can for factors
-        far from the truth; the value is then an upper bound.
+        minimiser runs to the border of GL(r), where LQ or RQ^−ᴴ loses rank, as it can for
+        factors far from the truth; the value is then an upper bound.
 
     Examples
     --------
@@ -193,9 +193,12 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     J, f = jacobian(found.x), residual(found.x)
     slack = max(float(np.linalg.norm(f)), 1e-8 * s[0]) * np.linalg.norm(J)
     stationary = np.linalg.norm(J.T @ f) <= 1e-6 * slack
-    return Distance(value, Q, bool(stationary and np.linalg.cond(Q) < 1e8))
+    # on the border of GL(r) one of the aligned factors loses rank
+    aligned = (TL @ Q, TR @ np.linalg.inv(Q).conj().T)
+    inside = min(np.linalg.svd(M)[1][-1] for M in aligned) > 1e-6 * root[-1]
+    return Distance(value, Q, bool(stationary and inside))
 
 
 def _numpy(x: Array) -> Any:
-    # torch's adjoints are lazy, and adding makes them real; NumPy reads host memory only
-    return np.asarray(to_device(x + 0, "cpu"))
+    # NumPy reads host memory only, and torch conjugates lazily
+    return np.asarray(x.detach().cpu().resolve_conj() if is_torch_array(x) else x)

@@ -67,7 +67,8 @@ class Observed:
             if xp.isdtype(x.dtype, "integral"):
                 continue
             # quadratic samples of a complex X are real
-            if not (x.dtype == self.y.dtype or xp.real(x[:0]).dtype == self.y.dtype):
+            same = x.dtype == self.y.dtype
+            if not (same or (is_complex(x) and xp.real(x[:0, ...]).dtype == self.y.dtype)):
                 raise TypeError(
                     f"y is {self.y.dtype} but {name} is {x.dtype}; convert them to one dtype"
                 )

@@ -313,7 +313,7 @@ def solve(
             history.append(record)
             if not math.isfinite(value):
                 break
-            state, best = fresh, _better(problem, fresh, best, history)
+            state, best = fresh, _better(problem, fresh, best, len(history) - 1)
             if callback is not None and callback(state):
                 verdict = Stop("stopped by the callback", converged=False)
             for rule in rules:
@@ -328,9 +328,13 @@ def solve(
         if interrupt == "return":
             return partial
         raise Interrupted(partial) from None
+    if state is None:
+        raise FloatingPointError(
+            "the loss is not finite at the start: the data or the first factors overflow; "
+            "rescale the data"
+        )
     if verdict is None:
-        return _rolled_back(best, history)
-    assert state is not None
+        return _rolled_back(_better(problem, state, best, 0), history)
     return Result(state, f"{verdict.reason} (iteration {state.t})", verdict.converged, history)
 
 
@@ -371,20 +375,20 @@ def _plain(x: Any) -> Any:
     return float(x) if getattr(x, "ndim", None) == 0 else x
 
 
-def _better(problem: Problem, state: State, best: State | None, history: list[Record]) -> State:
-    """The better of the newest state and the best so far, at the newest threshold.
+def _better(problem: Problem, state: State, best: State | None, n: int) -> State:
+    """The better of the n-th state of a run and the best so far.
 
-    Where the threshold moves, a value that falls is taken for progress; only one that
-    rises is compared with the best state looked at through the same threshold.
+    Where the threshold of a loss moves, values of different iterates are not comparable,
+    and the best so far is looked at again through the newest threshold. That costs an
+    evaluation, so after the first ten iterates it is done at every tenth.
     """
     if best is None:
         return state
-    value = history[-1]["value"]
     if problem.comparable:
-        return state if value <= float(best.value) else best
-    if value <= history[-2]["value"]:
-        return state
-    return state if value <= float(state.objective(best.factors)) else best
+        return state if float(state.value) <= float(best.value) else best
+    if n > 10 and n % 10:
+        return best
+    return state if float(state.value) <= float(state.objective(best.factors)) else best
 
 
 def _exhausted(max_iter: int, rules: list[StoppingRule]) -> Stop:
@@ -400,16 +404,10 @@ def _exhausted(max_iter: int, rules: list[StoppingRule]) -> Stop:
 ADVICE = "lower the step, use step=line_search(), or set damping > 0"
 
 
-def _rolled_back(best: State | None, history: list[Record]) -> Result:
-    t = history[-1]["t"]
-    if best is None:
-        raise FloatingPointError(
-            "the loss is not finite at the start: the data or the first factors overflow; "
-            "rescale the data"
-        )
+def _rolled_back(best: State, history: list[Record]) -> Result:
     status = (
-        f"diverged: the loss is not finite at iteration {t}; rolled back to iteration "
-        f"{best.t}, the best; {ADVICE}"
+        f"diverged: the loss is not finite at iteration {history[-1]['t']}; rolled back to "
+        f"iteration {best.t}, the best; {ADVICE}"
     )
     warnings.warn(status, DivergenceWarning, stacklevel=3)
     return Result(best, status, False, history)

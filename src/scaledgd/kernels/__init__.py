@@ -35,10 +35,11 @@ def gather(modes: tuple[Array, ...], index: tuple[Array, ...]) -> Array:
     i, j = index
     xp = array_namespace(A)
     B = conj(B)  # vecdot conjugates its first argument
-    parts = [
-        xp.vecdot(xp.take(B, j[s : s + CHUNK], axis=0), xp.take(A, i[s : s + CHUNK], axis=0))
-        for s in range(0, i.shape[0], CHUNK)
-    ]
+    m = i.shape[0]
+    parts = []
+    for s in range(0, m, CHUNK):
+        part = slice(s, min(s + CHUNK, m))
+        parts.append(xp.vecdot(xp.take(B, j[part], axis=0), xp.take(A, i[part], axis=0)))
     return parts[0] if len(parts) == 1 else xp.concat(parts)
 
 

@@ -1,0 +1,56 @@
+"""Shared pieces: array libraries, reference instances, and small random problems."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scaledgd as sg
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+def reference(name):
+    """A fixed small instance with whole error trajectories."""
+    with np.load(REFERENCE / f"{name}.npz", allow_pickle=False) as data:
+        return {k: data[k] for k in data.files}
+
+
+def library(name):
+    """An array library by name, or a skip with a reason."""
+    if name == "numpy":
+        return np
+    return pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+LIBRARIES = ("numpy", "torch", "array_api_strict")
+
+
+def draw(rng, *shape, dtype=np.float64):
+    """Standard normal numbers of a dtype."""
+    x = rng.standard_normal(shape)
+    if np.issubdtype(dtype, np.complexfloating):
+        x = x + 1j * rng.standard_normal(shape)
+    return x.astype(dtype)
+
+
+def error_to(truth):
+    return lambda factors: sg.metrics.relative_error(factors, truth)
+
+
+def trajectory(problem, init, method, truth, max_iter):
+    """The relative errors of the iterates 0 .. max_iter."""
+    result = sg.solve(problem, init, method, max_iter=max_iter, metrics={"error": error_to(truth)})
+    return np.asarray([record["error"] for record in result.history])
+
+
+def first_below(errors, level):
+    """The first iteration at or below a level; infinity if there is none."""
+    below = np.flatnonzero(np.asarray(errors) <= level)
+    return below[0] if below.size else np.inf
+
+
+def full_iterates(problem, factors, method, n):
+    """X_0 .. X_n as dense arrays."""
+    states = sg.iterate(problem, factors, method)
+    return [next(states).factors.full() for _ in range(n + 1)]

@@ -1,0 +1,146 @@
+"""NumPy, PyTorch and array-api-strict take the same path, and give back what they were given."""
+
+import itertools
+
+import numpy as np
+import pytest
+from array_api_compat import array_namespace, device
+from conftest import LIBRARIES, draw, library
+
+import scaledgd as sg
+
+
+def converter(name, dtype=np.float64):
+    """A function from NumPy to the library's arrays, floats in one dtype."""
+    xp = library(name)
+
+    def convert(x):
+        x = np.asarray(x)
+        if x.dtype.kind in "fc":
+            kind = np.result_type(dtype, np.complex64) if x.dtype.kind == "c" else dtype
+            x = x.astype(kind)
+        return np.asarray(x) if name == "numpy" else xp.asarray(x)
+
+    return convert
+
+
+def to_numpy(x):
+    return np.asarray(x)
+
+
+def problems(convert):
+    rng = np.random.default_rng(0)
+    d = sg.datasets
+    p, _ = d.matrix_sensing(20, 16, 2, 5, 300, rng=rng)
+    yield "sensing", sg.Observed(sg.Sensing(convert(p.operator.A)), convert(p.y)), sg.spectral(2)
+    p, _ = d.matrix_completion(60, 50, 3, 5, 0.6, rng=rng)
+    order = rng.permutation(p.y.shape[0])
+    index = tuple(convert(i[order]) for i in p.operator.index)
+    entries, y = sg.Entries(index, (60, 50)), convert(p.y[order])
+    yield "completion", sg.Observed(entries, y, scale=1 / 0.6), sg.spectral(3)
+    spiked = convert(p.y[order] + (rng.random(order.size) < 0.05))
+    yield "top-entries", sg.Observed(entries, spiked, sg.TopTrim(0.1)), sg.spectral(3)
+    p, _ = d.robust_pca(60, 50, 3, 5, 0.05, rng=rng)
+    full, Y = sg.Full((60, 50)), convert(p.y)
+    yield "top", sg.Observed(full, Y, sg.TopTrim(0.05)), sg.spectral(3)
+    ties = convert(np.round(p.y, 2))
+    yield "top-ties", sg.Observed(full, ties, sg.TopTrim(0.1)), sg.spectral(3)
+    yield "soft", sg.Observed(full, Y, sg.SoftTrim(sg.geometric(0.1, 0.9))), sg.spectral(3)
+    median = sg.SoftTrim(sg.median_threshold())
+    yield "soft-median", sg.Observed(full, Y, median), sg.spectral(3)
+    yield "absolute", sg.Observed(full, Y, sg.Absolute()), sg.spectral(3, keep=0.9)
+    p, _ = d.quadratic_sampling(20, 2, 5, 300, 0.1, rng=rng)
+    quadratic = sg.RankOne(convert(p.operator.a))
+    yield "quadratic", sg.Observed(quadratic, convert(p.y)), sg.spectral(2, keep=0.9)
+    p, _ = d.hankel_completion(40, 30, 2, 5, 0.6, rng=rng)
+    hankel = sg.HankelCompletion(convert(p.y), convert(p.observed), 40)
+    yield "hankel", hankel, sg.spectral(2)
+    z = draw(rng, 30, 2, dtype=complex) @ draw(rng, 2, 20, dtype=complex)
+    yield "complex", sg.Observed(sg.Full((30, 20)), convert(z)), sg.spectral(2)
+    yield "small-random", sg.Observed(entries, y), sg.small_random(4, 1e-3, rng=0)
+    yield "mixed", sg.Observed(entries, y, scale=1 / 0.6), sg.mixed(3, 0.1, 1e-3, rng=0)
+
+
+NAMES = [name for name, *_ in problems(lambda x: x)]
+
+
+def methods(name):
+    if name == "quadratic":
+        return {"line-search": sg.ScaledGD(sg.line_search())}
+    if name == "absolute":
+        return {"polyak": sg.ScaledGD(sg.polyak(best=100.0))}
+    if name == "small-random":
+        return {"damped": sg.ScaledGD(0.3, damping=0.1)}
+    if name == "hankel":
+        return {"scaled": sg.ScaledGD(0.5), "gd": sg.GradientDescent(1e-4)}
+    return {
+        "scaled": sg.ScaledGD(0.5, project=sg.incoherence(1.5e3)),
+        "gd": sg.GradientDescent(1e-3, balance=0.1),
+        "search": sg.ScaledGD(sg.line_search()),
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lib", LIBRARIES[1:])
+def test_lock_step(lib, name):
+    convert = converter(lib)
+    _, reference, start = next(p for p in problems(lambda x: x) if p[0] == name)
+    _, other, _ = next(p for p in problems(convert) if p[0] == name)
+    for label, method in methods(name).items():
+        ours = sg.iterate(reference, start(reference), method)
+        theirs = sg.iterate(other, start(other), method)
+        for a, b in itertools.islice(zip(ours, theirs, strict=True), 16):
+            assert all(type(B) is type(other.example) for B in b.factors.blocks), label
+            X, Y = a.factors.full(), to_numpy(b.factors.full())
+            assert np.linalg.norm(X - Y) <= 1e-9 * np.linalg.norm(X), (label, a.t)
+            value = float(a.value)
+            assert abs(float(b.value) - value) <= 1e-8 * value + 1e-13 * np.linalg.norm(X) ** 2
+
+
+@pytest.mark.parametrize("lib", LIBRARIES)
+def test_single_precision_stays_single_everywhere(lib):
+    convert = converter(lib, np.float32)
+    for name, problem, start in problems(convert):
+        for method in methods(name).values():
+            result = sg.solve(problem, start, method, max_iter=3)
+            for B in result.factors.blocks:
+                assert B.dtype == problem.example.dtype, name
+                assert str(device(B)) == str(device(problem.example))
+            assert result.state.value.dtype == array_namespace(B).abs(problem.example).dtype
+
+
+@pytest.mark.parametrize("lib", LIBRARIES)
+def test_metrics_take_every_library(lib):
+    convert = converter(lib)
+    rng = np.random.default_rng(0)
+    L, R = draw(rng, 20, 3), draw(rng, 15, 3)
+    F, G = sg.LowRank(L, R), sg.LowRank(L + 1e-3 * draw(rng, 20, 3), R)
+    A, B = (sg.LowRank(convert(X.L), convert(X.R)) for X in (F, G))
+    for metric in (sg.metrics.relative_error, sg.metrics.dist):
+        assert float(metric(B, A)) == pytest.approx(float(metric(G, F)), rel=1e-9)
+    for metric in (sg.metrics.condition_number, sg.metrics.incoherence):
+        assert float(metric(A)) == pytest.approx(float(metric(F)), rel=1e-9)
+
+
+def test_torch_can_differentiate_through_iterations():
+    """The mathematics layer is functional: unfolded iterations have gradients."""
+    torch = library("torch")
+    problem, truth = sg.datasets.matrix_completion(20, 15, 2, 3, 0.7, rng=0)
+    index = tuple(torch.asarray(i) for i in problem.operator.index)
+    unfolded = sg.Observed(sg.Entries(index, (20, 15)), torch.asarray(problem.y), scale=1 / 0.7)
+    F = sg.spectral(2)(unfolded)
+    X = torch.asarray(truth.full())
+
+    def error(step):
+        state = unfolded.linearize(F)
+        for _ in range(3):
+            direction = state.factors.precondition(state.pullback())
+            blocks = (B - step * d for B, d in zip(state.factors.blocks, direction, strict=True))
+            state = unfolded.linearize(sg.LowRank(*blocks), state.t + 1)
+        return torch.linalg.norm(state.factors.full() - X)
+
+    step = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    error(step).backward()
+    h = 1e-5
+    slope = (error(0.4 + h) - error(0.4 - h)) / (2 * h)
+    assert float(step.grad) == pytest.approx(float(slope), rel=1e-5)

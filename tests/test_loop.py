@@ -1,0 +1,300 @@
+"""The loop: history, stopping, divergence, interruption, resumption."""
+
+import itertools
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import draw
+
+import scaledgd as sg
+
+
+@pytest.fixture
+def instance():
+    return sg.datasets.matrix_completion(60, 50, rank=3, kappa=5, p=0.6, rng=0)
+
+
+def blocks_equal(F, G):
+    return all(np.array_equal(A, B) for A, B in zip(F.blocks, G.blocks, strict=True))
+
+
+def test_history_has_one_record_per_iterate(instance):
+    problem, truth = instance
+    error = lambda F: sg.metrics.relative_error(F, truth)  # noqa: E731
+    result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=7, metrics={"error": error})
+    assert [record["t"] for record in result.history] == list(range(8))
+    assert result.n_iter == 7
+    assert result.state.t == 7
+    assert not result.converged
+    assert "7 updates" in result.status
+    for record in result.history:
+        assert set(record) == {"t", "value", "seconds", "error"}
+        assert all(type(record[k]) is float for k in ("value", "seconds", "error"))
+    seconds = [record["seconds"] for record in result.history]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+
+
+def test_no_update_is_a_run_too(instance):
+    problem, _ = instance
+    result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=0)
+    assert len(result.history) == 1
+    assert blocks_equal(result.factors, sg.spectral(3)(problem))
+
+
+def test_metrics_and_callbacks_are_off_the_clock(instance):
+    problem, _ = instance
+
+    def slow(_):
+        time.sleep(0.05)
+
+    since = time.perf_counter()
+    result = sg.solve(
+        problem,
+        sg.spectral(3),
+        sg.ScaledGD(),
+        max_iter=5,
+        metrics={"slow": lambda F: slow(F) or 0.0},
+        callback=slow,
+    )
+    assert time.perf_counter() - since >= 0.6
+    assert result.history[-1]["seconds"] < 0.4
+
+
+@pytest.mark.parametrize("verdict", [True, np.bool_(True), 1])
+def test_a_callback_can_stop(instance, verdict):
+    problem, _ = instance
+    result = sg.solve(
+        problem, sg.spectral(3), sg.ScaledGD(), callback=lambda s: verdict if s.t == 4 else None
+    )
+    assert result.state.t == 4
+    assert not result.converged
+    assert "callback" in result.status
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("rule", [sg.loss_change(1e-6), sg.gradient_norm(1e-6)])
+def test_stopping_rules_are_scale_free(rule, factor):
+    problem, _ = sg.datasets.matrix_completion(60, 50, rank=3, kappa=5, p=0.6, noise=1e-3, rng=0)
+    scaled = sg.Observed(problem.operator, factor * problem.y, scale=problem.scale)
+    result = sg.solve(scaled, sg.spectral(3), sg.ScaledGD(), max_iter=500, stop=rule)
+    plain = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=500, stop=rule)
+    assert result.converged
+    assert 5 < result.n_iter < 200
+    assert abs(result.n_iter - plain.n_iter) <= 1
+
+
+def test_loss_change_stops_where_the_loss_vanishes(instance):
+    problem, truth = instance
+    result = sg.solve(
+        problem, sg.spectral(3), sg.ScaledGD(), max_iter=500, stop=sg.loss_change(1e-12)
+    )
+    assert result.converged
+    assert result.n_iter < 200
+    assert float(sg.metrics.relative_error(result.factors, truth)) < 1e-13
+
+
+def test_gradient_norm_is_invariant_under_reparameterisation(instance):
+    problem, _ = instance
+    F = sg.spectral(3)(problem)
+    Q = np.linalg.qr(draw(np.random.default_rng(0), 3, 3))[0] * np.asarray([1.0, 3.0, 10.0])
+    G = sg.LowRank(F.L @ Q, F.R @ np.linalg.inv(Q).T)
+    stops = [
+        sg.solve(problem, X, sg.ScaledGD(), max_iter=99, stop=sg.gradient_norm(1e-5)).n_iter
+        for X in (F, G)
+    ]
+    assert stops[0] == stops[1]
+
+
+def test_time_limit_is_not_convergence(instance):
+    problem, _ = instance
+    result = sg.solve(
+        problem, sg.spectral(3), sg.ScaledGD(), max_iter=10**6, stop=sg.time_limit(0.1)
+    )
+    assert "time limit" in result.status
+    assert not result.converged
+    assert 0.1 <= result.history[-1]["seconds"] < 1
+
+
+def test_several_rules_and_max_iter(instance):
+    problem, _ = instance
+    rules = [sg.time_limit(1e9), sg.gradient_norm(1e-5)]
+    result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=300, stop=rules)
+    assert result.converged
+    assert "scaled gradient" in result.status
+    short = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=3, stop=rules)
+    assert not short.converged
+    assert "raise max_iter" in short.status
+
+
+def test_divergence_is_rolled_back_and_said():
+    problem, truth = sg.datasets.matrix_completion(60, 50, rank=3, kappa=5, p=0.6, rng=0)
+    with pytest.warns(sg.DivergenceWarning, match="lower the step"):
+        result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(3.0), max_iter=2000)
+    assert not result.converged
+    assert result.status.startswith("diverged")
+    values = [record["value"] for record in result.history]
+    assert not np.isfinite(values[-1])
+    assert np.all(np.isfinite(values[:-1]))
+    assert float(result.state.value) == min(values[:-1])
+    assert np.all(np.isfinite(result.factors.full()))
+    assert float(sg.metrics.relative_error(result.factors, truth)) < 1
+
+
+def test_a_singular_gram_is_a_divergence_not_a_crash():
+    problem = sg.Observed(sg.Full((4, 3)), np.zeros((4, 3)))
+    with pytest.warns(sg.DivergenceWarning):
+        result = sg.solve(problem, sg.spectral(1), sg.ScaledGD(), max_iter=5)
+    np.testing.assert_array_equal(result.factors.full(), np.zeros((4, 3)))
+
+
+@pytest.mark.parametrize("best_at", [3, 20])
+def test_after_a_moving_threshold_the_best_iterate_is_chosen_at_one_threshold(best_at):
+    """Values at different thresholds are not comparable: here they fall while the fit worsens."""
+    Y = np.outer(np.arange(1.0, 7.0), np.arange(1.0, 6.0))
+    problem = sg.Observed(sg.Full((6, 5)), Y, sg.SoftTrim(sg.geometric(10.0, 0.5)))
+
+    def at_distance(gap):
+        return sg.LowRank(np.arange(1.0, 7.0)[:, None], (1 + gap) * np.arange(1.0, 6.0)[:, None])
+
+    def scripted(problem, state):
+        gap = 0.1 + 0.02 * abs(state.t + 1 - best_at)
+        return at_distance(gap if state.t < 24 else np.nan), state.memory
+
+    with pytest.warns(sg.DivergenceWarning):
+        result = sg.solve(problem, at_distance(1.0), scripted, max_iter=99)
+    values = [record["value"] for record in result.history[:-1]]
+    assert np.argmin(values) > best_at  # the raw minimum is the wrong one
+    assert result.state.t == best_at
+
+
+def test_the_start_must_be_finite():
+    problem = sg.Observed(sg.Full((4, 3)), np.ones((4, 3)))
+    huge = sg.LowRank(np.full((4, 1), 1e200), np.full((3, 1), 1e200))
+    with pytest.raises(FloatingPointError, match="rescale"):
+        sg.solve(problem, huge, sg.ScaledGD())
+
+
+CASES = {
+    "fixed": (sg.Squared(), sg.ScaledGD(0.5)),
+    "schedule": (sg.Squared(), sg.ScaledGD(sg.geometric(0.6, 0.99))),
+    "line-search": (sg.Squared(), sg.ScaledGD(sg.line_search())),
+    "line-search-per-block": (
+        sg.Squared(),
+        sg.GradientDescent((sg.line_search(), sg.line_search())),
+    ),
+    "soft-schedule": (sg.SoftTrim(sg.geometric(0.1, 0.9)), sg.ScaledGD(0.5)),
+    "soft-median": (sg.SoftTrim(sg.median_threshold()), sg.ScaledGD(0.5)),
+    "level": (sg.Absolute(), sg.ScaledGD(sg.polyak(best=None))),
+    "top": (sg.TopTrim(0.1), sg.GradientDescent(0.3)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stopped_and_resumed_equals_uninterrupted(instance, name):
+    problem, _ = instance
+    loss, method = CASES[name]
+    problem = sg.Observed(problem.operator, problem.y, loss, scale=problem.scale)
+    whole = sg.solve(problem, sg.spectral(3), method, max_iter=20)
+    half = sg.solve(problem, sg.spectral(3), method, max_iter=8)
+    rest = sg.solve(problem, half.state, method, max_iter=12)
+    assert [r["t"] for r in rest.history] == list(range(8, 21))
+    assert [r["value"] for r in half.history[:-1] + rest.history] == [
+        r["value"] for r in whole.history
+    ]
+    assert blocks_equal(rest.factors, whole.factors)
+    assert rest.n_iter == 12
+    assert rest.state.memory == whole.state.memory
+
+
+def test_t_factors_and_memory_are_all_that_resuming_needs(instance):
+    problem, _ = instance
+    problem = sg.Observed(problem.operator, problem.y, sg.SoftTrim(sg.median_threshold()))
+    method = sg.ScaledGD(sg.line_search())
+    whole = sg.solve(problem, sg.spectral(3), method, max_iter=12)
+    half = sg.solve(problem, sg.spectral(3), method, max_iter=5).state
+    t, blocks, memory = pickle.loads(pickle.dumps((half.t, half.factors.blocks, half.memory)))
+    states = sg.iterate(problem, sg.LowRank(*blocks), method, t, memory)
+    last = next(itertools.islice(states, 7, None))
+    assert last.t == 12
+    assert blocks_equal(last.factors, whole.factors)
+
+
+def interrupting(at):
+    def callback(state):
+        if state.t == at:
+            raise KeyboardInterrupt
+
+    return callback
+
+
+def test_ctrl_c_is_raised_with_the_partial_result(instance):
+    problem, _ = instance
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sg.solve(problem, sg.spectral(3), sg.ScaledGD(), callback=interrupting(6))
+    result = caught.value.result
+    assert isinstance(caught.value, sg.Interrupted)
+    assert result.state.t == 6
+    assert len(result.history) == 7
+    assert "interrupted" in result.status
+    resumed = sg.solve(problem, result.state, sg.ScaledGD(), max_iter=4)
+    whole = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=10)
+    assert blocks_equal(resumed.factors, whole.factors)
+
+
+def test_a_caller_can_ask_for_the_partial_result_instead(instance):
+    problem, _ = instance
+    result = sg.solve(
+        problem, sg.spectral(3), sg.ScaledGD(), callback=interrupting(6), interrupt="return"
+    )
+    assert result.state.t == 6
+    assert not result.converged
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.11, 0.17, 0.23])
+def test_a_real_signal_at_any_moment_leaves_a_whole_iterate(instance, delay):
+    problem, _ = instance
+    thread = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+    thread.start()
+    result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=10**7, interrupt="return")
+    thread.join()
+    assert len(result.history) == result.state.t + 1
+    assert float(result.state.value) == result.history[-1]["value"]
+    assert np.all(np.isfinite(result.factors.full()))
+
+
+def test_inputs_are_never_modified():
+    rng = np.random.default_rng(0)
+    truth = sg.datasets.low_rank(20, 15, 2, 3, rng)
+    index = np.nonzero(rng.random((20, 15)) < 0.7)
+    y = truth.at(index)
+    L, R = draw(rng, 20, 2), draw(rng, 15, 2)
+    given = (*index, y, L, R)
+    copies = [x.copy() for x in given]
+    for x in given:
+        x.flags.writeable = False
+    problem = sg.Observed(sg.Entries(index, (20, 15)), y, sg.TopTrim(0.1))
+    sg.solve(problem, sg.LowRank(L, R), sg.ScaledGD(sg.line_search()), max_iter=5)
+    for x, copy in zip(given, copies, strict=True):
+        np.testing.assert_array_equal(x, copy)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_single_precision_in_single_precision_out(dtype):
+    rng = np.random.default_rng(0)
+    truth = sg.LowRank(draw(rng, 40, 2, dtype=dtype), draw(rng, 30, 2, dtype=dtype))
+    index = np.nonzero(rng.random((40, 30)) < 0.6)
+    # np.float64 scalars as parameters must not widen anything
+    problem = sg.Observed(sg.Entries(index, (40, 30)), truth.at(index), scale=np.float64(1 / 0.6))
+    for method in (
+        sg.ScaledGD(np.float64(0.5), damping=np.float64(1e-3), project=sg.incoherence(1e9)),
+        sg.ScaledGD(sg.line_search()),
+        sg.ScaledGD(sg.geometric(0.5, 0.999)),
+    ):
+        result = sg.solve(problem, sg.spectral(2), method, max_iter=150)
+        assert all(B.dtype == dtype for B in result.factors.blocks)
+        assert float(sg.metrics.relative_error(result.factors, truth)) < 1e-4

@@ -1,0 +1,56 @@
+"""Completion takes O(|Ω| + (n₁ + n₂) r) memory: no array of size n₁ · n₂ is ever made."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from conftest import draw
+
+import scaledgd as sg
+
+
+def peak_of_completion(n1, n2, m, rank, iterations):
+    """Peak bytes of a whole completion, the operator's own arrays included."""
+    rng = np.random.default_rng(0)
+    truth = sg.LowRank(draw(rng, n1, rank), draw(rng, n2, rank))
+    flat = np.unique(rng.integers(0, n1 * n2, m))
+    index = np.unravel_index(flat, (n1, n2))
+    y = truth.at(index)
+    tracemalloc.start()
+    operator = sg.Entries(index, (n1, n2))
+    problem = sg.Observed(operator, y, scale=n1 * n2 / y.size)
+    method = sg.ScaledGD(sg.line_search(), project=sg.incoherence(1e9))
+    result = sg.solve(problem, sg.spectral(rank, tol=1e-3), method, max_iter=iterations)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.all(np.isfinite(result.factors.L))
+    return peak, y.size
+
+
+def test_memory_follows_the_entries_and_the_factors():
+    n1, n2, rank = 20_000, 10_000, 10
+    peak, m = peak_of_completion(n1, n2, 200_000, rank, iterations=3)
+    law = 8 * (20 * m + 40 * (n1 + n2) * rank)
+    assert peak < law
+    assert law < n1 * n2  # a matrix of single bytes would already break it
+
+
+@pytest.mark.slow
+def test_five_million_entries_in_two_gibibytes():
+    peak, m = peak_of_completion(100_000, 50_000, 5_000_000, 10, iterations=5)
+    print(f"{m} entries: peak {peak / 2**30:.2f} GiB")
+    assert m > 4_990_000
+    assert peak < 2 * 2**30
+
+
+def test_hankel_is_not_formed():
+    n1 = n2 = 5_000
+    x = np.exp(2j * np.pi * 0.01 * np.arange(n1 + n2 - 1))
+    observed = np.random.default_rng(0).random(x.size) < 0.3
+    tracemalloc.start()
+    problem = sg.HankelCompletion(x * observed, observed, n1)
+    sg.solve(problem, sg.spectral(2, tol=1e-6), sg.ScaledGD(), max_iter=3)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200 * 16 * (n1 + n2)
+    assert 200 * 16 * (n1 + n2) < n1 * n2 * 16

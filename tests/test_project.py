@@ -1,0 +1,72 @@
+"""The project keeps its own rules: typed, tidy, documented, and small to import."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scaledgd as sg
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def run(*command):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
+    ids=["lint", "format", "types"],
+)
+def test_tools_are_content(command):
+    done = run(sys.executable, "-m", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_public_name_is_documented_with_an_example():
+    missing = [
+        name
+        for name in sg.__all__
+        if callable(getattr(sg, name)) and not (getattr(sg, name).__doc__ or "").strip()
+    ]
+    assert missing == []
+    for name in ("solve", "Observed", "LowRank", "ScaledGD", "spectral", "mixed", "TopTrim"):
+        assert ">>>" in getattr(sg, name).__doc__, name
+
+
+def test_the_readme_example_runs(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    done = run(sys.executable, str(script))
+    assert done.returncode == 0, done.stderr
+    status, error = done.stdout.strip().splitlines()
+    assert "loss" in status
+    assert float(error) < 1e-4
+
+
+def test_ci_runs_the_command_of_the_readme():
+    """The script takes it from the marked block, so the mark and one command must be there."""
+    (block,) = re.findall(r"<!-- test -->\n```bash\n(.*?)```", README, flags=re.DOTALL)
+    assert block.count("\n") == 1
+    assert "pytest" in block
+    assert "README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_import_leaves_scipy_alone():
+    code = "import sys, scaledgd; print(any(m.split('.')[0] == 'scipy' for m in sys.modules))"
+    done = run(sys.executable, "-c", code)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_the_demonstration_shows_what_the_readme_claims(tmp_path):
+    from scaledgd.experiments import demonstration
+
+    found = demonstration.curves(kappas=(2, 50), max_iter=150)
+    scaled = [int(demonstration.count(found["ScaledGD", k])) for k in (2, 50)]
+    assert scaled[1] <= 1.1 * scaled[0] + 10
+    assert demonstration.count(found["gradient descent", 50]) == "more than 150"
