@@ -29,7 +29,7 @@ CASES = {
     "symmetric-vector": (lambda: sg.Symmetric(np.ones(3)), ValueError, "L must have 2"),
     "full-shape": (lambda: sg.Full((4, 0)), ValueError, "shape must be"),
     "full-shape-type": (lambda: sg.Full((4, 2.5)), TypeError, "shape must be"),
-    "entries-shape": (lambda: sg.Entries(I2, (4,)), ValueError, "shape must be"),
+    "entries-shape": (lambda: sg.Entries(I2[:1], (4,)), ValueError, "2 modes or more"),
     "index-count": (lambda: sg.Entries((*I2, I2[0]), (4, 3)), ValueError, "one array of coord"),
     "index-lengths": (
         lambda: sg.Entries((I2[0], I2[1][:2]), (4, 3)),

@@ -80,9 +80,9 @@ def test_dist_is_a_minimum_over_q(dtype):
     d, Q, attained = dist(F, truth)
     assert attained
     # Q is for the balanced factors of the truth, as the SVD gives them (up to phases)
-    from scaledgd.metrics import _svd
+    from scaledgd.metrics import _compact_svd
 
-    U, s, V = _svd(truth)
+    U, s, V = _compact_svd(truth.L, truth.R)
     root = np.sqrt(s)
 
     def value(Q):

@@ -1,4 +1,4 @@
-"""Recover low-rank matrices from incomplete, corrupted or indirect data.
+"""Recover low-rank matrices and tensors from incomplete, corrupted or indirect data.
 
 The mathematics reads as one sentence: ``solve(problem, init, method)``. A problem is
 ``Observed(operator, y, loss)``; the operators, losses, starts and methods below combine
@@ -6,8 +6,8 @@ freely.
 """
 
 from . import datasets, metrics
-from .factors import Factors, LowRank, Symmetric
-from .initialize import incoherence, mixed, small_random, spectral
+from .factors import Factors, LowRank, Symmetric, Tucker
+from .initialize import diagonal_deleted, hosvd, incoherence, mixed, small_random, spectral
 from .losses import Absolute, Loss, SoftTrim, Squared, TopTrim, median_threshold
 from .methods import GradientDescent, ScaledGD, geometric, line_search, polyak
 from .operators import Entries, Full, Operator, RankOne, Sensing
@@ -50,9 +50,12 @@ __all__ = [
     "Stop",
     "Symmetric",
     "TopTrim",
+    "Tucker",
     "datasets",
+    "diagonal_deleted",
     "geometric",
     "gradient_norm",
+    "hosvd",
     "incoherence",
     "iterate",
     "line_search",

@@ -6,29 +6,45 @@ Everything a method or a start needs of Z is its contraction with mode matrices.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from array_api_compat import array_namespace
 
 from .kernels import Pattern
-from .linalg import adjoint, conj, is_complex
+from .linalg import adjoint, conj, is_complex, magnitude2, mode_product, mode_products, unfold
 
 Array = Any
 Modes = tuple[Array, ...]
 
 
-class Ambient(Protocol):
+class Ambient:
     """An element Z of the space of X."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         """Z ×_j modes[j]ᴴ for every mode j but `skip`; axis j then has size modes[j].shape[1]."""
+        raise NotImplementedError
+
+    def tucker_gradients(self, modes: Modes, core: Array) -> tuple[Array, ...]:
+        """The gradients of (modes, core) by the chain rule, factors then core."""
+        partial = [self.contract(modes, skip=k) for k in range(len(modes))]
+        factors = (unfold(C, k) @ adjoint(unfold(core, k)) for k, C in enumerate(partial))
+        return (*factors, mode_product(partial[-1], adjoint(modes[-1]), len(modes) - 1))
+
+    def unfold(self, mode: int) -> Ambient:
+        """The matrix whose rows are indexed by `mode`; in which order columns come is open."""
+        raise NotImplementedError
+
+    def squares(self, mode: int) -> Array:
+        """Σ |Z|² over every slice of a mode: the diagonal of the Gram of its unfolding."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(Ambient):
     """Z as an array, of any order."""
 
     array: Array
@@ -38,16 +54,19 @@ class Dense:
         return tuple(self.array.shape)
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        return mode_products(self.array, [adjoint(M) for M in modes], skip)
+
+    def unfold(self, mode: int) -> Ambient:
+        return Dense(unfold(self.array, mode))
+
+    def squares(self, mode: int) -> Array:
         xp = array_namespace(self.array)
-        Z = self.array
-        for j, M in enumerate(modes):
-            if j != skip:
-                Z = xp.moveaxis(xp.tensordot(Z, conj(M), axes=((j,), (0,))), -1, j)
-        return Z
+        square = xp.sum(magnitude2(unfold(self.array, mode)), axis=1)
+        return xp.astype(square, self.array.dtype)
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(Ambient):
     """Z with weights on a pattern of entries and zero elsewhere."""
 
     pattern: Pattern
@@ -60,9 +79,18 @@ class Sparse:
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         return self.pattern.contract(self.weights, modes, skip)
 
+    def tucker_gradients(self, modes: Modes, core: Array) -> tuple[Array, ...]:
+        return self.pattern.tucker_gradients(self.weights, modes, core)
+
+    def unfold(self, mode: int) -> Ambient:
+        return Sparse(self.pattern.unfold(mode), self.weights)
+
+    def squares(self, mode: int) -> Array:
+        return self.pattern.squares(self.weights, mode)
+
 
 @dataclass(frozen=True, eq=False)
-class RankOneSum:
+class RankOneSum(Ambient):
     """Z = Σ_k w_k a_k a_kᴴ + shift · I, with the a_k in the rows of `a` (m, n)."""
 
     a: Array
@@ -87,7 +115,7 @@ class RankOneSum:
 
 
 @dataclass(frozen=True, eq=False)
-class Hankel:
+class Hankel(Ambient):
     """Z = H(z) + A Bᴴ, where H(z)_{ij} = z_{i+j}; products with H(z) are correlations, by FFT.
 
     Parameters

@@ -62,15 +62,14 @@ def dimensions(name: str, x: Array, ndim: int) -> None:
         raise ValueError(f"{name} must have {ndim} dimensions, not shape {tuple(x.shape)}")
 
 
-def shape(name: str, value: Any, orders: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """A tuple of positive integers, of one of the `orders` where given."""
+def shape(name: str, value: Any) -> tuple[int, ...]:
+    """A tuple of positive integers."""
     try:
         sizes = tuple(operator.index(n) for n in value)
     except TypeError:
         raise TypeError(f"{name} must be a tuple of integers, not {value!r}") from None
-    if not sizes or any(n < 1 for n in sizes) or (orders and len(sizes) not in orders):
-        wanted = f"{' or '.join(map(str, orders))} positive" if orders else "positive"
-        raise ValueError(f"{name} must be a tuple of {wanted} integers, not {value!r}")
+    if not sizes or any(n < 1 for n in sizes):
+        raise ValueError(f"{name} must be a tuple of positive integers, not {value!r}")
     return sizes
 
 
@@ -87,6 +86,34 @@ def rank(value: Any, sizes: tuple[int, ...]) -> int:
             f"rank must be between 1 and {min(sizes)} for a matrix of shape {sizes}, not {r}"
         )
     return r
+
+
+def ranks(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Multilinear ranks that a tensor of this shape can have; an integer stands for all modes."""
+    try:
+        given = (operator.index(value),) * len(sizes)
+    except TypeError:
+        try:
+            given = tuple(operator.index(r) for r in value)
+        except TypeError:
+            raise TypeError(
+                f"ranks must be an integer or a tuple of integers, not {value!r}"
+            ) from None
+    if len(given) != len(sizes):
+        raise ValueError(
+            f"ranks {given} has {len(given)} entries, but a tensor of shape {sizes} has "
+            f"{len(sizes)} modes; give one rank per mode"
+        )
+    for k, (r, n) in enumerate(zip(given, sizes, strict=True)):
+        others = math.prod(given) // r if r else 0
+        if not 1 <= r <= n:
+            raise ValueError(f"ranks[{k}] must be between 1 and {n}, the size of the mode, not {r}")
+        if r > others:
+            raise ValueError(
+                f"ranks[{k}] is {r}, more than the product {others} of the other ranks: no "
+                f"tensor has ranks {given}; lower it"
+            )
+    return given
 
 
 def number(

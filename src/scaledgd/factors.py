@@ -14,7 +14,7 @@ from array_api_compat import array_namespace
 
 from . import checks, kernels
 from .ambient import Ambient
-from .linalg import adjoint, conj, gram, inner, inverse
+from .linalg import adjoint, conj, gram, identity, inner, inverse, mode_products, unfold
 
 Array = Any
 Blocks = tuple[Array, ...]
@@ -48,12 +48,21 @@ class Factors:
         """The shape of X."""
         return tuple(M.shape[0] for M in self.modes)
 
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Which blocks a method updates unless told otherwise."""
+        return tuple(range(len(self.blocks)))
+
     def with_blocks(self, blocks: Blocks) -> Self:
         return type(self)(*blocks)
 
+    def assemble(self, modes: Blocks) -> Array:
+        """X with other matrices in the places of its mode matrices, dense."""
+        raise NotImplementedError
+
     def full(self) -> Array:
         """X itself, dense."""
-        raise NotImplementedError
+        return self.assemble(self.modes)
 
     def at(self, index: tuple[Array, ...]) -> Array:
         """The entries of X at coordinates, without forming X."""
@@ -75,7 +84,7 @@ class Factors:
         """The scaled projection P_B with B = radius."""
         raise NotImplementedError
 
-    def imbalance(self) -> tuple[Array, Blocks]:
+    def imbalance(self, level: float = 1.0) -> tuple[Array, Blocks]:
         """The balancing regulariser of the earlier literature, and its gradient."""
         raise NotImplementedError
 
@@ -138,8 +147,8 @@ class LowRank(Factors):
     def rank(self) -> int:
         return int(self.L.shape[1])
 
-    def full(self) -> Array:
-        return self.L @ adjoint(self.R)
+    def assemble(self, modes: Blocks) -> Array:
+        return modes[0] @ modes[1].T
 
     def at(self, index: tuple[Array, ...]) -> Array:
         return kernels.gather(self.modes, index)
@@ -165,7 +174,7 @@ class LowRank(Factors):
             (_clipped(self.L, gram(self.R), radius), _clipped(self.R, gram(self.L), radius))
         )
 
-    def imbalance(self) -> tuple[Array, Blocks]:
+    def imbalance(self, level: float = 1.0) -> tuple[Array, Blocks]:
         """½‖LᴴL − RᴴR‖²_F (Tu et al. 2016) and its gradient."""
         D = gram(self.L) - gram(self.R)
         return 0.5 * inner(D, D), (2 * self.L @ D, -2 * self.R @ D)
@@ -208,8 +217,8 @@ class Symmetric(Factors):
     def rank(self) -> int:
         return int(self.L.shape[1])
 
-    def full(self) -> Array:
-        return self.L @ adjoint(self.L)
+    def assemble(self, modes: Blocks) -> Array:
+        return modes[0] @ modes[1].T
 
     def at(self, index: tuple[Array, ...]) -> Array:
         return kernels.gather(self.modes, index)
@@ -229,6 +238,122 @@ class Symmetric(Factors):
     def clip_rows(self, radius: float) -> Self:
         return self.with_blocks((_clipped(self.L, gram(self.L), radius),))
 
-    def imbalance(self) -> tuple[Array, Blocks]:
+    def imbalance(self, level: float = 1.0) -> tuple[Array, Blocks]:
         """Zero: the two factors are one."""
         return 0.0 * inner(self.L, self.L), (0.0 * self.L,)
+
+
+@dataclass(frozen=True, eq=False)
+class Tucker(Factors):
+    """A tensor X = core ×₁ U₁ ×₂ U₂ … of order d ≥ 2.
+
+    A mode that is not compressed (r_k = n_k) is not updated unless a method is told to:
+    its factor, the identity in every start, can be absorbed by the core.
+
+    Parameters
+    ----------
+    factors : tuple of d arrays of shapes (n_k, r_k)
+    core : array of shape (r_1, ..., r_d)
+
+    Notes
+    -----
+    With Ŭ_k = M_k(core ×_{j≠k} U_j)ᵀ, ScaledGD moves U_k by ∇_k (Ŭ_kᵀ conj(Ŭ_k) + λ²I)⁻¹ and
+    the core by ∇ ×_k (U_kᴴU_k)⁻¹. The damping λ enters squared because these Grams have the
+    units of σ², and λ those of σ as for matrices. Columns that an over-specified rank adds
+    to U_k are then held where the core gives them no weight; the factors themselves stay
+    well conditioned, so that the core needs no damping.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> X = sg.Tucker((np.ones((2, 1)), np.ones((3, 1)), np.ones((4, 1))), 5 * np.ones((1, 1, 1)))
+    >>> X.full().shape, float(X.full()[1, 2, 3])
+    ((2, 3, 4), 5.0)
+    """
+
+    factors: tuple[Array, ...]
+    core: Array
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.factors, (tuple, list)):
+            raise TypeError("factors must be a tuple of arrays, one per mode")
+        factors = tuple(self.factors)
+        named = {f"factors[{k}]": U for k, U in enumerate(factors)}
+        checks.floating(**named, core=self.core)
+        if len(factors) < 2 or self.core.ndim != len(factors):
+            raise ValueError(
+                f"a core of shape {tuple(self.core.shape)} needs {self.core.ndim} factors, at "
+                f"least 2, one per mode; there are {len(factors)}"
+            )
+        for k, (name, U) in enumerate(named.items()):
+            checks.dimensions(name, U, 2)
+            if U.shape[1] != self.core.shape[k]:
+                raise ValueError(
+                    f"{name} has {U.shape[1]} columns, but the core has size "
+                    f"{self.core.shape[k]} in mode {k}"
+                )
+        object.__setattr__(self, "factors", factors)
+
+    @property
+    def default_step(self) -> float:  # type: ignore[override]
+        # beyond 2/(d + 1) a step diverges even where everything is observed
+        return min(0.3, 1.5 / (len(self.factors) + 1))
+
+    @property
+    def blocks(self) -> Blocks:
+        return (*self.factors, self.core)
+
+    @property
+    def modes(self) -> Blocks:
+        return self.factors
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(self.core.shape)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        compressed = (k for k, U in enumerate(self.factors) if U.shape[0] != U.shape[1])
+        return (*compressed, len(self.factors))
+
+    def with_blocks(self, blocks: Blocks) -> Self:
+        return type(self)(blocks[:-1], blocks[-1])
+
+    def assemble(self, modes: Blocks) -> Array:
+        return mode_products(self.core, modes)
+
+    def at(self, index: tuple[Array, ...]) -> Array:
+        return kernels.gather(self.modes, index, self.core)
+
+    def norm(self) -> Array:
+        xp = array_namespace(self.core)
+        grams = [gram(U) for U in self.factors]
+        return xp.sqrt(xp.abs(inner(self.core, mode_products(self.core, grams))))
+
+    def pullback(self, Z: Ambient) -> Blocks:
+        return Z.tucker_gradients(self.modes, self.core)
+
+    def _partner_grams(self, grams: list[Array]) -> list[Array]:
+        """Ŭ_kᵀ conj(Ŭ_k) for every mode, from the Grams of the factors."""
+        return [
+            unfold(mode_products(self.core, grams, skip=k), k) @ adjoint(unfold(self.core, k))
+            for k in range(len(self.factors))
+        ]
+
+    def precondition(self, grads: Blocks, damping: float | Array = 0.0) -> Blocks:
+        grams = [gram(U) for U in self.factors]
+        partners = self._partner_grams(grams)
+        factors = (g @ inverse(P, damping**2) for g, P in zip(grads[:-1], partners, strict=True))
+        return (*factors, mode_products(grads[-1], [inverse(G) for G in grams]))
+
+    def clip_rows(self, radius: float) -> Self:
+        partners = self._partner_grams([gram(U) for U in self.factors])
+        clipped = (_clipped(U, P, radius) for U, P in zip(self.factors, partners, strict=True))
+        return type(self)(tuple(clipped), self.core)
+
+    def imbalance(self, level: float = 1.0) -> tuple[Array, Blocks]:
+        """½ Σ_k ‖U_kᴴU_k − level² I‖²_F (Han, Willett and Zhang 2020) and its gradient."""
+        gaps = [gram(U) - level**2 * identity(U.shape[1], like=U) for U in self.factors]
+        value = 0.5 * sum(inner(D, D) for D in gaps)
+        pulls = (2 * U @ D for U, D in zip(self.factors, gaps, strict=True))
+        return value, (*pulls, 0 * self.core)

@@ -10,9 +10,20 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from . import checks
-from .ambient import Ambient
-from .factors import Factors, LowRank, Symmetric
-from .linalg import adjoint, conj, epsilon, fix_signs, gaussian, gram, top_eigh, truncated_svd
+from .ambient import Ambient, Dense
+from .factors import Factors, LowRank, Symmetric, Tucker
+from .linalg import (
+    adjoint,
+    conj,
+    epsilon,
+    fix_signs,
+    gaussian,
+    gram,
+    identity,
+    mode_product,
+    top_eigh,
+    truncated_svd,
+)
 from .methods import Projection, ScaledGD
 from .solve import Init, Problem
 
@@ -98,22 +109,27 @@ def spectral(
     """
 
     def start(problem: Problem) -> Factors:
+        if len(problem.shape) != 2:
+            raise ValueError(
+                f"spectral is for matrices, not for shape {problem.shape}; use hosvd or "
+                "diagonal_deleted"
+            )
         r = checks.rank(rank, problem.shape)
         Z = problem.backproject() if keep is None else problem.backproject(keep)
         example, seeded = problem.example, np.random.default_rng(rng)
         xp = array_namespace(example)
         factors: Factors
         if _wants_symmetric(symmetric, problem):
-            n = problem.shape[0]
-            block = gaussian((n, min(r + 4, n)), seeded, example)
-            values, U = top_eigh(
+            values, U = _top(
                 lambda V: 0.5 * (_times(Z, V) + _adjoint_times(Z, V)),
-                block,
+                problem.shape[0],
                 r,
-                500 * epsilon(example) if tol is None else tol,
+                example,
+                seeded,
+                tol,
             )
             root = xp.sqrt(xp.where(values > 0, values, xp.zeros_like(values)))
-            factors = Symmetric(U * (xp.astype(root, U.dtype) * fix_signs(U))[None, :])
+            factors = Symmetric(U * xp.astype(root, U.dtype)[None, :])
         else:
             U, s, V = truncated_svd(
                 lambda V: _times(Z, V),
@@ -131,14 +147,147 @@ def spectral(
     return start
 
 
-def small_random(
-    rank: int, scale: float, rng: Seed = None, *, symmetric: bool | None = None
+def _top(
+    apply: Callable[[Array], Array],
+    n: int,
+    rank: int,
+    example: Array,
+    rng: np.random.Generator,
+    tol: float | None,
+) -> tuple[Array, Array]:
+    """The largest eigenvalues of a Hermitian operator, and eigenvectors with fixed signs."""
+    block = gaussian((n, min(rank + 4, n)), rng, example)
+    values, U = top_eigh(apply, block, rank, 500 * epsilon(example) if tol is None else tol)
+    return values, U * fix_signs(U)[None, :]
+
+
+def _mode_subspaces(
+    Z: Ambient,
+    ranks: tuple[int, ...],
+    example: Array,
+    diagonal: float,
+    sequential: bool,
+    tol: float | None,
+    rng: Seed,
+) -> tuple[Array, ...]:
+    """For every mode the top eigenvectors of the Gram of its unfolding.
+
+    Its diagonal is multiplied by `diagonal`. A mode that is not compressed keeps the
+    identity. With `sequential` each mode is compressed before the next is looked at.
+    """
+    seeded = np.random.default_rng(rng)
+    modes: list[Array] = []
+    for k, (n, r) in enumerate(zip(Z.shape, ranks, strict=True)):
+        if r == n:
+            modes.append(identity(n, like=example))
+            continue
+        M = Z.unfold(k)
+        drop = (1 - diagonal) * Z.squares(k)[:, None]
+
+        def gram_times(V: Array, M: Ambient = M, drop: Array = drop) -> Array:
+            return _times(M, _adjoint_times(M, V)) - drop * V
+
+        modes.append(_top(gram_times, n, r, example, seeded, tol)[1])
+        if sequential:
+            if not isinstance(Z, Dense):
+                raise ValueError("sequential truncation makes sparse data dense; leave it out")
+            Z = Dense(mode_product(Z.array, adjoint(modes[k]), k))
+    return tuple(modes)
+
+
+def hosvd(
+    ranks: int | tuple[int, ...],
+    *,
+    sequential: bool = False,
+    tol: float | None = None,
+    rng: Seed = 0,
 ) -> Init:
-    """Independent Gaussian factors: L has entries scale · N(0, 1/n₁), R scale · N(0, 1/n₂).
+    """The higher-order SVD of the backprojection, truncated to multilinear ranks.
 
     Parameters
     ----------
-    rank : int
+    ranks : int or tuple of int
+        One per mode. A rank equal to the size of its mode leaves the mode uncompressed.
+    sequential : bool
+        Truncate each mode before the next is decomposed: cheaper, and as accurate up to a
+        factor √d. Dense data only.
+    tol, rng
+        As in `spectral`.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> Y = np.ones((4, 3, 2))
+    >>> X = sg.hosvd((1, 1, 1))(sg.Observed(sg.Full((4, 3, 2)), Y))
+    >>> bool(np.allclose(X.full(), Y))
+    True
+    """
+
+    def start(problem: Problem) -> Factors:
+        r = checks.ranks(ranks, problem.shape)
+        Z = problem.backproject()
+        modes = _mode_subspaces(Z, r, problem.example, 1.0, sequential, tol, rng)
+        return Tucker(modes, Z.contract(modes))
+
+    return start
+
+
+def diagonal_deleted(
+    ranks: int | tuple[int, ...],
+    project: Projection | None = None,
+    *,
+    variant: str = "text",
+    tol: float | None = None,
+    rng: Seed = 0,
+) -> Init:
+    """The start of tensor completion: subspaces from Grams without their diagonal.
+
+    Where few entries are seen, the diagonal of M_k M_kᴴ is dominated by sampling noise.
+
+    Parameters
+    ----------
+    ranks : int or tuple of int
+    project : callable, optional
+        Applied to the result, such as `incoherence(radius)`.
+    variant : {"text", "unbiased"}
+        Delete the diagonal, as the monograph says, or multiply it by p = 1/scale of the
+        problem, which makes the Gram unbiased, as its authors' code does.
+    tol, rng
+        As in `spectral`.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.tensor_completion((30, 25, 20), 2, kappa=2, p=0.3, rng=0)
+    >>> start = sg.diagonal_deleted((2, 2, 2))(problem)
+    >>> bool(sg.metrics.relative_error(start, truth) < 0.5)
+    True
+    """
+    if variant not in ("text", "unbiased"):
+        raise ValueError(f'variant must be "text" or "unbiased", not {variant!r}')
+
+    def start(problem: Problem) -> Factors:
+        r = checks.ranks(ranks, problem.shape)
+        Z = problem.backproject()
+        diagonal = 0.0 if variant == "text" else 1 / getattr(problem, "scale", 1.0)
+        modes = _mode_subspaces(Z, r, problem.example, diagonal, False, tol, rng)
+        factors = Tucker(modes, Z.contract(modes))
+        return factors if project is None else project(factors)
+
+    return start
+
+
+def small_random(
+    rank: int | tuple[int, ...], scale: float, rng: Seed = None, *, symmetric: bool | None = None
+) -> Init:
+    """Independent Gaussian factors: L has entries scale · N(0, 1/n₁), R scale · N(0, 1/n₂).
+
+    For tensors, and for a tuple of ranks, Tucker factors with entries N(0, 1/n_k), which are
+    nearly orthonormal, and a core of norm about `scale`: with a large scale a random start.
+
+    Parameters
+    ----------
+    rank : int, or tuple of multilinear ranks
         May exceed the rank of X⋆.
     scale : float
         The monograph's α; ScaledGD(λ) wants it small.
@@ -156,15 +305,23 @@ def small_random(
     scale = checks.number("scale", scale, least=0, open_=True)
 
     def start(problem: Problem) -> Factors:
-        r = checks.rank(rank, problem.shape)
         example, seeded = problem.example, np.random.default_rng(rng)
 
-        def block(n: int) -> Array:
-            return scale / math.sqrt(n) * gaussian((n, r), seeded, example)
+        def block(n: int, r: int) -> Array:
+            return gaussian((n, r), seeded, example) / math.sqrt(n)
 
+        if isinstance(rank, tuple) or len(problem.shape) > 2:
+            ranks = checks.ranks(rank, problem.shape)
+            modes = tuple(
+                identity(n, like=example) if r == n else block(n, r)
+                for n, r in zip(problem.shape, ranks, strict=True)
+            )
+            size = scale / math.sqrt(math.prod(ranks))
+            return Tucker(modes, size * gaussian(ranks, seeded, example))
+        r = checks.rank(rank, problem.shape)
         if _wants_symmetric(symmetric, problem):
-            return Symmetric(block(problem.shape[0]))
-        return LowRank(block(problem.shape[0]), block(problem.shape[1]))
+            return Symmetric(scale * block(problem.shape[0], r))
+        return LowRank(scale * block(problem.shape[0], r), scale * block(problem.shape[1], r))
 
     return start
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,26 @@ def adjoint(M: Array) -> Array:
 def gram(M: Array) -> Array:
     """MᴴM, which is r × r."""
     return adjoint(M) @ M
+
+
+def mode_product(T: Array, M: Array, mode: int) -> Array:
+    """T ×_mode M: every mode-fibre of T is multiplied by M."""
+    xp = array_namespace(T)
+    return xp.moveaxis(xp.tensordot(T, M, axes=((mode,), (1,))), -1, mode)
+
+
+def mode_products(T: Array, matrices: Sequence[Array | None], skip: int | None = None) -> Array:
+    """T ×_j matrices[j] for every j but `skip` and those that are None."""
+    for j, M in enumerate(matrices):
+        if j != skip and M is not None:
+            T = mode_product(T, M, j)
+    return T
+
+
+def unfold(T: Array, mode: int) -> Array:
+    """The matrix whose rows are indexed by `mode`; columns run over the others in C order."""
+    xp = array_namespace(T)
+    return xp.reshape(xp.moveaxis(T, mode, 0), (T.shape[mode], -1))
 
 
 def magnitude2(x: Array) -> Array:

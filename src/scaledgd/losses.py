@@ -177,16 +177,21 @@ def _largest_dense(size: Array, fraction: float) -> Array:
 def _largest_entries(
     size: Array, index: tuple[Array, ...], shape: tuple[int, ...], fraction: float
 ) -> Array:
-    """The same among the observed entries of every row and column."""
+    """The same among the observed entries of every fibre."""
     xp = array_namespace(size)
     m = size.shape[0]
     position = xp.arange(m, dtype=xp.int64, device=device(size))
     by_size = xp.argsort(size, descending=True, stable=True)
     chosen = xp.ones_like(size, dtype=xp.bool)
-    for i, n in zip(index, shape, strict=True):
-        order = xp.take(by_size, xp.argsort(xp.take(i, by_size), stable=True))
-        fibre = xp.take(i, order)
-        every = xp.arange(n + 1, dtype=fibre.dtype, device=device(fibre))
+    for k in range(len(shape)):
+        fibre = xp.zeros_like(index[0])
+        for j, n in enumerate(shape):
+            if j != k:
+                fibre = fibre * n + index[j]
+        fibre = xp.unique_inverse(fibre)[1]
+        order = xp.take(by_size, xp.argsort(xp.take(fibre, by_size), stable=True))
+        fibre = xp.take(fibre, order)
+        every = xp.arange(int(fibre[-1]) + 2, dtype=fibre.dtype, device=device(fibre))
         starts = xp.searchsorted(fibre, every)
         observed = xp.astype(starts[1:] - starts[:-1], xp.float64)
         quota = xp.astype(xp.floor(fraction * observed + 1e-9), xp.int64)

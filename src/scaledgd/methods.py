@@ -195,7 +195,12 @@ def _checked(step: Any) -> Any:
 
 
 def _descend(
-    problem: Problem, state: State, direction: Blocks, step: Any, project: Projection | None
+    problem: Problem,
+    state: State,
+    direction: Blocks,
+    step: Any,
+    project: Projection | None,
+    update: tuple[int, ...] | None,
 ) -> tuple[Factors, Memory]:
     """Move the blocks along −direction by what the step, a number or a rule, says.
 
@@ -203,14 +208,20 @@ def _descend(
     block alone.
     """
     factors, blocks = state.factors, state.factors.blocks
-    every = tuple(range(len(blocks)))
+    free = factors.free if update is None else update
     steps = step if isinstance(step, tuple) else (step,)
     if len(steps) not in (1, len(blocks)):
         raise ValueError(
             f"step has {len(steps)} entries but {type(factors).__name__} has {len(blocks)} "
             "blocks; give one step, or one per block"
         )
-    parts = (every,) if len(steps) == 1 else tuple((k,) for k in every)
+    if not set(free) <= set(range(len(blocks))):
+        raise ValueError(
+            f"update must name blocks 0 .. {len(blocks) - 1} of {type(factors).__name__}, "
+            f"not {free}"
+        )
+    parts = (free,) if len(steps) == 1 else tuple((k,) for k in free)
+    rules = steps if len(steps) == 1 else tuple(steps[k] for k in free)
 
     def moved(amounts: dict[int, Number]) -> Factors:
         new = tuple(
@@ -226,8 +237,8 @@ def _descend(
         ray = Ray(problem, state, slope, lambda a: moved(dict.fromkeys(part, a)), remembered)
         return rule.pick(ray)
 
-    last = state.memory.get("step", (None,) * len(steps))
-    chosen = [resolved(*args) for args in zip(steps, parts, last, strict=True)]
+    last = state.memory.get("step", (None,) * len(rules))
+    chosen = [resolved(*args) for args in zip(rules, parts, last, strict=True)]
     amounts = {k: a for (a, _), part in zip(chosen, parts, strict=True) for k in part}
     return moved(amounts), {**state.memory, "step": tuple(kept for _, kept in chosen)}
 
@@ -242,12 +253,14 @@ class ScaledGD:
     Parameters
     ----------
     step : number, schedule, rule, or a tuple with one per block
-        η. By default 0.5 for L Rᴴ and L Lᴴ. A schedule is a function of t; rules are
-        `polyak` and `line_search`.
+        η. By default 0.5 for L Rᴴ and L Lᴴ, min(0.3, 1.5/(d+1)) for Tucker. A schedule is a
+        function of t; rules are `polyak` and `line_search`.
     damping : number, or function of the state
         λ, in the units of σ_r(X).
     project : callable, optional
         Applied after each update, such as `incoherence(radius)`.
+    update : tuple of int, optional
+        The blocks to update; by default all but the factors of modes that are not compressed.
 
     Examples
     --------
@@ -261,6 +274,7 @@ class ScaledGD:
     step: Any = None
     damping: Any = 0.0
     project: Projection | None = None
+    update: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", _checked(self.step))
@@ -272,7 +286,7 @@ class ScaledGD:
         step = state.factors.default_step if self.step is None else self.step
         damping = self.damping(state) if callable(self.damping) else self.damping
         direction = state.factors.precondition(state.gradient, damping)
-        return _descend(problem, state, direction, step, self.project)
+        return _descend(problem, state, direction, step, self.project, self.update)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,11 +296,17 @@ class GradientDescent:
     Parameters
     ----------
     step : number, schedule, rule, or a tuple with one per block
-        η / σ₁(X⋆) for matrices, in the monograph's experiments.
+        In the monograph's experiments η / σ₁(X⋆) for matrices, and for tensors
+        η / σ_max(X⋆)² for the factors and η for the core.
     balance : float
-        The weight of the balancing regulariser ½‖LᴴL − RᴴR‖²_F of the earlier literature.
+        The weight of the balancing regulariser of the earlier literature: ½‖LᴴL − RᴴR‖²_F
+        for matrices, ½ Σ_k ‖U_kᴴU_k − level² I‖²_F for tensors.
     project : callable, optional
         Applied after each update.
+    update : tuple of int, optional
+        The blocks to update; by default all but the factors of modes that are not compressed.
+    level : float
+        The size that the balancing regulariser gives to tensor factors.
 
     Examples
     --------
@@ -300,6 +320,8 @@ class GradientDescent:
     step: Any
     balance: float = 0.0
     project: Projection | None = None
+    update: tuple[int, ...] | None = None
+    level: float = 1.0
 
     def __post_init__(self) -> None:
         if self.step is None:
@@ -309,18 +331,18 @@ class GradientDescent:
 
     def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
         if self.balance:
-            state = _balanced(state, self.balance)
+            state = _balanced(state, self.balance, self.level)
         direction = tuple(g / state.factors.copies for g in state.gradient)
-        return _descend(problem, state, direction, self.step, self.project)
+        return _descend(problem, state, direction, self.step, self.project, self.update)
 
 
-def _balanced(state: State, weight: float) -> State:
+def _balanced(state: State, weight: float, level: float) -> State:
     """The same iterate of the problem plus the weighted balancing regulariser."""
-    uneven, pull = state.factors.imbalance()
+    uneven, pull = state.factors.imbalance(level)
     grads = tuple(g + weight * h for g, h in zip(state.gradient, pull, strict=True))
     return replace(
         state,
         value=state.value + weight * uneven,
         pullback=lambda: grads,
-        objective=lambda F: state.objective(F) + weight * F.imbalance()[0],
+        objective=lambda F: state.objective(F) + weight * F.imbalance(level)[0],
     )

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace, is_torch_array
 
 from . import checks
 from .factors import Factors, LowRank, Symmetric
-from .linalg import adjoint, epsilon, is_complex, magnitude2, norm
+from .linalg import epsilon, is_complex, magnitude2, norm, unfold
 
 Array = Any
 
@@ -23,32 +23,39 @@ def _pair(factors: Factors) -> tuple[Array, Array]:
     raise TypeError(f"needs matrix factors, not {type(factors).__name__}")
 
 
-def _svd(X: Factors | Array, rank: int | None = None) -> tuple[Array, Array, Array]:
-    """The compact SVD (U, σ, V) of rank `rank`, or of the numerical rank."""
+def _mode_svds(
+    X: Factors | Array, rank: int | tuple[int, ...] | None = None
+) -> list[tuple[Array, Array]]:
+    """For every mode the singular vectors U_k and values σ_k of the unfolding.
+
+    As many as `rank` says, or as the numerical rank.
+    """
     if isinstance(X, Factors):
-        L, R = _pair(X)
-        xp = array_namespace(L)
-        Q, S = xp.linalg.qr(L)
-        P, T = xp.linalg.qr(R)
-        U, s, Vh = xp.linalg.svd(S @ adjoint(T), full_matrices=False)
-        U, V = Q @ U, P @ adjoint(Vh)
+        xp = array_namespace(X.modes[0])
+        bases, triangles = zip(*(xp.linalg.qr(M) for M in X.modes), strict=True)
+        small = X.assemble(triangles)
     else:
         xp = checks.floating(X=X)
-        checks.dimensions("X", X, 2)
-        U, s, Vh = xp.linalg.svd(X, full_matrices=False)
-        V = adjoint(Vh)
-    if rank is None:
-        floor = float(s[0]) * max(U.shape[0], V.shape[0]) * epsilon(s)
-        rank = max(1, int(xp.count_nonzero(s > floor)))
-    else:
-        rank = checks.rank(rank, (U.shape[0], V.shape[0], s.shape[0]))
-    return U[:, :rank], s[:rank], V[:, :rank]
+        bases, small = (None,) * X.ndim, X
+    if small.ndim < 2:
+        raise ValueError(f"X must be a matrix or tensor, not of shape {tuple(small.shape)}")
+    ranks = rank if isinstance(rank, tuple) else (rank,) * small.ndim
+    found = []
+    for k, (Q, r) in enumerate(zip(bases, ranks, strict=True)):
+        U, s, _ = xp.linalg.svd(unfold(small, k), full_matrices=False)
+        if r is None:
+            floor = float(s[0]) * max(X.shape) * epsilon(s)
+            r = max(1, int(xp.count_nonzero(s > floor)))
+        else:
+            r = checks.rank(r, (X.shape[k], s.shape[0]))
+        found.append(((U if Q is None else Q @ U)[:, :r], s[:r]))
+    return found
 
 
 def relative_error(estimate: Factors | Array, truth: Factors | Array) -> Array:
     """‖X − X⋆‖_F / ‖X⋆‖_F, a 0-d array.
 
-    Two factored matrices are compared without forming either, to full precision.
+    Two factored objects are compared without forming either, to full precision.
 
     Parameters
     ----------
@@ -60,21 +67,29 @@ def relative_error(estimate: Factors | Array, truth: Factors | Array) -> Array:
     >>> float(sg.metrics.relative_error(1.1 * np.eye(2), np.eye(2)).round(12))
     0.1
     """
+    if tuple(estimate.shape) != tuple(truth.shape):
+        raise ValueError(
+            f"the estimate has shape {tuple(estimate.shape)}, the truth {tuple(truth.shape)}"
+        )
     if isinstance(estimate, Factors) and isinstance(truth, Factors):
-        L, R = _pair(estimate)
-        L_star, R_star = _pair(truth)
-        xp = checks.floating(estimate=L, truth=L_star)
-        # X − X⋆ = [L, −L⋆] [R, R⋆]ᴴ, whose norm is that of the product of triangles
-        S = xp.linalg.qr(xp.concat([L, -L_star], axis=1))[1]
-        T = xp.linalg.qr(xp.concat([R, R_star], axis=1))[1]
-        return norm(S @ adjoint(T)) / truth.norm()
+        xp = checks.floating(estimate=estimate.modes[0], truth=truth.modes[0])
+        # in an orthonormal basis of both their ranges, each is a small core
+        ours, theirs = [], []
+        for M, M_star in zip(estimate.modes, truth.modes, strict=True):
+            T = xp.linalg.qr(xp.concat([M, M_star], axis=1))[1]
+            ours.append(T[:, : M.shape[1]])
+            theirs.append(T[:, M.shape[1] :])
+        gap = estimate.assemble(tuple(ours)) - truth.assemble(tuple(theirs))
+        return norm(gap) / truth.norm()
     X, X_star = (F.full() if isinstance(F, Factors) else F for F in (estimate, truth))
     checks.namespace(estimate=X, truth=X_star)
     return norm(X - X_star) / norm(X_star)
 
 
-def condition_number(X: Factors | Array, rank: int | None = None) -> Array:
-    """κ = σ₁ / σ_r of a matrix; r is its numerical rank where not given.
+def condition_number(X: Factors | Array, rank: int | tuple[int, ...] | None = None) -> Array:
+    """κ: the largest over the smallest non-zero singular value of the unfoldings of X.
+
+    For a matrix σ₁ / σ_r; r is the numerical rank where not given.
 
     Examples
     --------
@@ -82,12 +97,13 @@ def condition_number(X: Factors | Array, rank: int | None = None) -> Array:
     >>> float(sg.metrics.condition_number(np.diag([4.0, 2.0, 0.0])))
     2.0
     """
-    _, s, _ = _svd(X, rank)
-    return s[0] / s[-1]
+    spectra = [s for _, s in _mode_svds(X, rank)]
+    xp = array_namespace(*spectra)
+    return xp.max(xp.stack([s[0] for s in spectra])) / xp.min(xp.stack([s[-1] for s in spectra]))
 
 
-def incoherence(X: Factors | Array, rank: int | None = None) -> Array:
-    """The smallest μ for which a matrix is μ-incoherent (Definition 2).
+def incoherence(X: Factors | Array, rank: int | tuple[int, ...] | None = None) -> Array:
+    """The smallest μ for which X is μ-incoherent: max over modes of n_k/r_k · ‖U_k‖²_{2,∞}.
 
     1 where the singular vectors are spread evenly, n/r where one sits on an axis.
 
@@ -97,10 +113,12 @@ def incoherence(X: Factors | Array, rank: int | None = None) -> Array:
     >>> float(sg.metrics.incoherence(np.ones((4, 3))).round(12))
     1.0
     """
-    U, s, V = _svd(X, rank)
-    xp = array_namespace(U)
-    row = [M.shape[0] / s.shape[0] * xp.max(xp.sum(magnitude2(M), axis=1)) for M in (U, V)]
-    return row[0] if bool(row[0] > row[1]) else row[1]
+    found = [
+        U.shape[0] / s.shape[0] * array_namespace(U).sum(magnitude2(U), axis=1)
+        for U, s in _mode_svds(X, rank)
+    ]
+    xp = array_namespace(*found)
+    return xp.max(xp.stack([xp.max(rows) for rows in found]))
 
 
 class Distance(NamedTuple):
@@ -144,7 +162,7 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     from scipy.optimize import least_squares
 
     L, R = (_numpy(B) for B in _pair(factors))
-    U, s, V = (_numpy(B) for B in _svd(truth, _pair(truth)[0].shape[1]))
+    U, s, V = _compact_svd(*(_numpy(B) for B in _pair(truth)))
     if L.shape != U.shape or R.shape != V.shape:
         raise ValueError(
             f"factors of shapes {L.shape} and {R.shape} cannot be aligned with factors of "
@@ -197,6 +215,13 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     aligned = (TL @ Q, TR @ np.linalg.inv(Q).conj().T)
     inside = min(np.linalg.svd(M)[1][-1] for M in aligned) > 1e-6 * root[-1]
     return Distance(value, Q, bool(stationary and inside))
+
+
+def _compact_svd(L: Array, R: Array) -> tuple[Array, Array, Array]:
+    """(U, σ, V) of L Rᴴ, with as many columns as the factors."""
+    (Q, S), (P, T) = np.linalg.qr(L), np.linalg.qr(R)
+    U, s, Vh = np.linalg.svd(S @ T.conj().T)
+    return Q @ U, s, P @ Vh.conj().T
 
 
 def _numpy(x: Array) -> Any:

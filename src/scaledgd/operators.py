@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from array_api_compat import array_namespace, is_array_api_obj
 
 from . import checks, kernels
 from .ambient import Ambient, Dense, RankOneSum, Sparse
+from .factors import Factors, Tucker
 from .kernels import Pattern
 from .linalg import conj, is_complex
-
-if TYPE_CHECKING:
-    from .factors import Factors
 
 Array = Any
 
@@ -115,7 +113,9 @@ class Entries(Operator):
     pattern: Pattern = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        shape = checks.shape("shape", self.shape, orders=(2,))
+        shape = checks.shape("shape", self.shape)
+        if len(shape) < 2:
+            raise ValueError(f"shape must have 2 modes or more, not {shape}")
         if is_array_api_obj(self.index) or not isinstance(self.index, (tuple, list)):
             raise TypeError("index must be a tuple of integer arrays, one per mode")
         if len(self.index) != len(shape):
@@ -300,7 +300,10 @@ class RankOne(Operator):
     def apply(self, factors: Factors) -> Array:
         xp = array_namespace(self.a)
         left, right = factors.modes
-        return xp.sum((conj(self.a) @ left) * (self.a @ right), axis=1)
+        left = conj(self.a) @ left
+        if isinstance(factors, Tucker):
+            left = left @ factors.core
+        return xp.sum(left * (self.a @ right), axis=1)
 
     def adjoint(self, w: Array) -> Ambient:
         return RankOneSum(self.a, w)

@@ -218,6 +218,8 @@ class HankelCompletion:
         return antidiagonal_sums(factors.L, factors.R) / self.lengths
 
     def linearize(self, factors: Any, t: int = 0, memory: Memory | None = None) -> State:
+        if not isinstance(factors, LowRank):
+            raise TypeError(f"HankelCompletion is about LowRank factors, not {factors!r}")
         x, misfit = self._misfit(factors)
         # Z = (X − H(x)) + H P_Ω(x − y) / p
         Z = Hankel(misfit / self.p - x, self.n1, (factors.L, factors.R))

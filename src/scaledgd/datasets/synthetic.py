@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..factors import LowRank, Symmetric
+from .. import checks
+from ..factors import LowRank, Symmetric, Tucker
 from ..initialize import Seed
-from ..losses import Absolute, TopTrim
+from ..losses import Absolute, Loss, SoftTrim, TopTrim, median_threshold
 from ..operators import Entries, Full, RankOne, Sensing
 from ..problems import HankelCompletion, Observed
 
@@ -162,3 +163,103 @@ def quadratic_sampling(
     operator = RankOne(rng.standard_normal((m, n)))
     y = _outliers(operator.apply(truth), fraction, rng)
     return Observed(operator, y, Absolute()), truth
+
+
+def low_rank_tensor(
+    shape: tuple[int, ...], ranks: int | tuple[int, ...], kappa: float, rng: Seed = None
+) -> Tucker:
+    """A tensor with incoherent factors and a mode-1 spectrum from 1/√r to 1/(κ√r).
+
+    With equal ranks the core is 1/√r where (j₁ + j₂ + …) mod r = 0, times linspace(1, 1/κ, r)
+    along mode 1 (the monograph's experiments); with different ranks it is random with that
+    spectrum in mode 1. The other modes are well conditioned.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> X = sg.datasets.low_rank_tensor((30, 25, 20), 3, kappa=10, rng=0)
+    >>> X.shape, X.ranks
+    ((30, 25, 20), (3, 3, 3))
+    """
+    rng = np.random.default_rng(rng)
+    ranks = checks.ranks(ranks, shape)
+    r, d = ranks[0], len(ranks)
+    spectrum = np.linspace(1, 1 / kappa, r).reshape(-1, *(1,) * (d - 1))
+    if len(set(ranks)) == 1:
+        core = (sum(np.indices(ranks)) % r == 0) / r ** ((d - 2) / 2) * spectrum
+    else:
+        rows = np.linalg.qr(rng.standard_normal((math.prod(ranks[1:]), r)))[0].T
+        core = (rows / math.sqrt(r)).reshape(ranks) * spectrum
+    factors = (_vectors(n, k, rng) for n, k in zip(shape, ranks, strict=True))
+    return Tucker(tuple(factors), core)
+
+
+def tensor_completion(
+    shape: tuple[int, ...],
+    ranks: int | tuple[int, ...],
+    kappa: float,
+    p: float,
+    noise: float = 0.0,
+    rng: Seed = None,
+) -> tuple[Observed, Tucker]:
+    """Each entry is observed with probability p, with Gaussian noise of that deviation.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, X = sg.datasets.tensor_completion((9, 8, 7), (2, 2, 2), kappa=3, p=0.5, rng=0)
+    >>> problem.shape
+    (9, 8, 7)
+    """
+    rng = np.random.default_rng(rng)
+    truth = low_rank_tensor(shape, ranks, kappa, rng)
+    index = np.nonzero(rng.random(shape) < p)
+    y = truth.at(index)
+    if noise:
+        y = y + noise * rng.standard_normal(y.shape)
+    return Observed(Entries(index, shape), y, scale=1 / p), truth
+
+
+def tensor_sensing(
+    shape: tuple[int, ...], ranks: int | tuple[int, ...], kappa: float, m: int, rng: Seed = None
+) -> tuple[Observed, Tucker]:
+    """M Gaussian measurements N(0, 1/m).
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, X = sg.datasets.tensor_sensing((6, 5, 4), (2, 2, 2), kappa=3, m=100, rng=0)
+    >>> problem.y.shape
+    (100,)
+    """
+    rng = np.random.default_rng(rng)
+    truth = low_rank_tensor(shape, ranks, kappa, rng)
+    operator = Sensing(rng.standard_normal((m, *shape)) / math.sqrt(m))
+    return Observed(operator, operator.apply(truth)), truth
+
+
+def tensor_robust_pca(
+    shape: tuple[int, ...],
+    ranks: int | tuple[int, ...],
+    kappa: float,
+    fraction: float,
+    loss: Loss | None = None,
+    rng: Seed = None,
+) -> tuple[Observed, Tucker]:
+    """Every entry, a fraction of them at random moved by up to ±3 ‖X‖_∞.
+
+    Without a loss, the soft trim that `median_threshold` controls.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, X = sg.datasets.tensor_robust_pca((9, 8, 7), 2, kappa=3, fraction=0.1, rng=0)
+    >>> problem.y.shape
+    (9, 8, 7)
+    """
+    rng = np.random.default_rng(rng)
+    truth = low_rank_tensor(shape, ranks, kappa, rng)
+    X = truth.full()
+    where = rng.random(shape) < fraction
+    Y = X + where * rng.uniform(-3, 3, shape) * np.max(np.abs(X))
+    return Observed(Full(shape), Y, loss or SoftTrim(median_threshold())), truth

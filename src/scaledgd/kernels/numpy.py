@@ -1,4 +1,4 @@
-"""Observed entries of a NumPy matrix: compressed sparse rows, multiplied by SciPy."""
+"""Observed entries of NumPy arrays, multiplied by SciPy's sparse kernels."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from typing import Any
 import numpy as np
 
 from ..linalg import adjoint, conj
+from . import Index, Pattern
 
 Array = Any
 
 
-class CSRPattern:
-    """Entries sorted by rows once; the values are permuted at each product, if at all."""
+def scatter(rows: Array, values: Array, n: int) -> Array:
+    """Add rows of values up: a sparse matrix with one 1 per column, times them."""
+    from scipy.sparse import csc_array
 
-    def __init__(self, index: tuple[Array, ...], shape: tuple[int, ...]) -> None:
+    m = rows.shape[0]
+    ones = np.ones(m, dtype=values.dtype)
+    return csc_array((ones, rows, np.arange(m + 1)), shape=(n, m)) @ values
+
+
+class CSRPattern(Pattern):
+    """Entries of a matrix, sorted by rows once; weights are permuted at each product, if at all."""
+
+    def __init__(self, index: Index, shape: tuple[int, ...]) -> None:
+        super().__init__(index, shape)
         i, j = index
-        self.shape = shape
         small = max(*shape, i.shape[0]) < np.iinfo(np.int32).max
         dtype = np.int32 if small else np.int64
         ordered = bool(np.all((i[1:] > i[:-1]) | ((i[1:] == i[:-1]) & (j[1:] > j[:-1]))))
@@ -25,7 +35,7 @@ class CSRPattern:
         self.starts = np.zeros(shape[0] + 1, dtype=dtype)
         np.cumsum(np.bincount(i, minlength=shape[0]), out=self.starts[1:])
 
-    def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None) -> Array:
+    def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
         from scipy.sparse import csr_array
 
         values = weights if self.order is None else weights[self.order]
