@@ -42,46 +42,63 @@ def gather(modes: tuple[Array, ...], index: Index, core: Array | None = None) ->
             i, j = (x[part] for x in index)
             parts.append(xp.vecdot(xp.take(B, j, axis=0), xp.take(A, i, axis=0)))
     else:
-        widest, rest = _widest(core.shape)
-        T = _absorbed(core, modes, widest)
-        for part in _chunks(index[0].shape[0], 2 * math.prod(T.shape[1:])):
-            value = xp.take(T, index[widest][part], axis=0)
-            for j in reversed(rest):
-                value = _along(value, xp.take(modes[j], index[j][part], axis=0), 1 + rest.index(j))
-            parts.append(value)
+        small = _Absorbed(modes, core)
+        for part in _chunks(index[0].shape[0], 2 * small.width):
+            rows = small.rows(index, part)
+            parts.append(small.contracted(index[small.mode][part], rows))
     return parts[0] if len(parts) == 1 else xp.concat(parts)
 
 
-def _widest(ranks: tuple[int, ...]) -> tuple[int, list[int]]:
-    """The mode of largest rank, and the others: absorbing it leaves the fewest numbers."""
-    widest = max(range(len(ranks)), key=lambda k: ranks[k])
-    return widest, [k for k in range(len(ranks)) if k != widest]
+class _Absorbed:
+    """A Tucker decomposition whose core has absorbed the factor of largest rank.
+
+    That leaves one small tensor, of Π r_k / max r_k numbers, for every index of that mode.
+    Here and below entries come last, so that all arithmetic runs along them.
+    """
+
+    def __init__(self, modes: tuple[Array, ...], core: Array) -> None:
+        xp = array_namespace(core)
+        self.mode = max(range(core.ndim), key=lambda k: core.shape[k])
+        self.rest = [k for k in range(core.ndim) if k != self.mode]
+        product = mode_product(core, modes[self.mode], self.mode)
+        self.tensors = _compact(xp.moveaxis(product, self.mode, -1))
+        self.columns = {j: _compact(modes[j].T) for j in self.rest}
+        self.width = math.prod(self.tensors.shape[:-1])
+
+    def rows(self, index: Index, part: slice) -> dict[int, Array]:
+        """The rows of the other factors at some entries, as columns."""
+        xp = array_namespace(self.tensors)
+        return {j: xp.take(M, index[j][part], axis=1) for j, M in self.columns.items()}
+
+    def contracted(self, i: Array, rows: dict[int, Array], skip: int | None = None) -> Array:
+        """The small tensors at i, contracted with the rows of every other mode but `skip`."""
+        xp = array_namespace(self.tensors)
+        value = xp.take(self.tensors, i, axis=-1)
+        for axis, j in reversed(list(enumerate(self.rest))):
+            if j != skip:
+                shape = [1] * value.ndim
+                shape[axis], shape[-1] = rows[j].shape
+                value = xp.sum(value * xp.reshape(rows[j], tuple(shape)), axis=axis)
+        return value
 
 
-def _absorbed(core: Array, modes: tuple[Array, ...], mode: int) -> Array:
-    """Core ×_mode modes[mode], with that mode first: one small tensor per index."""
-    return array_namespace(core).moveaxis(mode_product(core, modes[mode], mode), mode, 0)
-
-
-def _along(values: Array, rows: Array, axis: int) -> Array:
-    """Contract axis `axis` of values (entries first) with one row per entry."""
-    xp = array_namespace(values)
-    shape = [1] * values.ndim
-    shape[0], shape[axis] = rows.shape
-    return xp.sum(values * xp.reshape(rows, tuple(shape)), axis=axis)
+def _compact(x: Array) -> Array:
+    """A copy of x that is contiguous, for the libraries that know strides."""
+    xp = array_namespace(x)
+    return xp.reshape(xp.reshape(x, (-1,)), x.shape)
 
 
 def _outer(rows: list[Array]) -> Array:
-    """The row-wise Kronecker products, of shape (entries, product of the widths), C order."""
+    """The Kronecker products of columns, of shape (product of the heights, entries), C order."""
     xp = array_namespace(*rows)
     result = rows[0]
     for M in rows[1:]:
-        result = xp.reshape(result[:, :, None] * M[:, None, :], (M.shape[0], -1))
+        result = xp.reshape(result[:, None, :] * M[None, :, :], (-1, M.shape[1]))
     return result
 
 
 def scatter(rows: Array, values: Array, n: int) -> Array:
-    """Row i of the result, of shape (n, width), is the sum of values[e] over rows[e] == i."""
+    """Row i of the result, of shape (n, width), is the sum of values[:, e] over rows[e] == i."""
     xp = array_namespace(values)
     if is_numpy_namespace(xp):
         from .numpy import scatter as implementation
@@ -103,16 +120,17 @@ class Pattern:
         xp = array_namespace(weights)
         keep = len(self.shape) - 1 if skip is None else skip
         others = [j for j in range(len(self.shape)) if j != keep]
+        columns = {j: _compact(conj(M).T) for j, M in enumerate(modes) if j != skip}
         widths = [modes[j].shape[1] for j in others]
-        result = 0
+        result: Any = 0
         for part in _chunks(weights.shape[0], math.prod(widths)):
-            rows = [conj(xp.take(modes[j], self.index[j][part], axis=0)) for j in others]
-            rows[0] = weights[part][:, None] * rows[0]
+            rows = [xp.take(columns[j], self.index[j][part], axis=1) for j in others]
+            products = _outer([weights[part][None, :] * rows[0], *rows[1:]])
             i = self.index[keep][part]
             if skip is None:
-                result = result + conj(xp.take(modes[keep], i, axis=0)).T @ _outer(rows)
+                result = result + xp.take(columns[keep], i, axis=1) @ products.T
             else:
-                result = result + scatter(i, _outer(rows), self.shape[keep])
+                result = result + scatter(i, products, self.shape[keep])
         return xp.moveaxis(xp.reshape(result, (-1, *widths)), 0, keep)
 
     def tucker_gradients(
@@ -120,39 +138,32 @@ class Pattern:
     ) -> tuple[Array, ...]:
         """The gradients of a Tucker decomposition, factors then core, in one pass.
 
-        An entry costs about Π r_k / max r_k for each mode: the core absorbs the factor of
-        largest rank, which leaves one small tensor per entry to contract with the rows of
-        the other factors; the gradient of the absorbed factor comes from their outer
-        products instead.
+        An entry costs about Π r_k / max r_k for each mode: the gradients of the factors that
+        the core did not absorb come from its small tensors, that of the one it did, and
+        the core's, from the outer products of the others' rows.
         """
         xp = array_namespace(weights)
-        widest, rest = _widest(core.shape)
-        T = _absorbed(core, modes, widest)
+        small = _Absorbed(modes, core)
         grads: dict[int, Any] = dict.fromkeys(range(core.ndim), 0)
         outer: Any = 0
-        for part in _chunks(weights.shape[0], 2 * math.prod(T.shape[1:])):
-            w = weights[part][:, None]
-            rows = {j: xp.take(modes[j], self.index[j][part], axis=0) for j in rest}
-            small = xp.take(T, self.index[widest][part], axis=0)
-            for k in rest:
-                value = small
-                for j in reversed(rest):
-                    if j != k:
-                        value = _along(value, rows[j], 1 + rest.index(j))
-                i = self.index[k][part]
-                grads[k] = grads[k] + scatter(i, w * conj(value), self.shape[k])
-            products = w * conj(_outer([rows[j] for j in rest]))
-            outer = outer + scatter(self.index[widest][part], products, self.shape[widest])
-        grads[widest] = outer @ adjoint(unfold(core, widest))
-        flat = adjoint(modes[widest]) @ outer
-        grad_core = xp.reshape(flat, (-1, *(core.shape[j] for j in rest)))
-        return (*(grads[k] for k in range(core.ndim)), xp.moveaxis(grad_core, 0, widest))
+        for part in _chunks(weights.shape[0], 2 * small.width):
+            w, i = weights[part][None, :], self.index[small.mode][part]
+            rows = small.rows(self.index, part)
+            for k in small.rest:
+                value = w * conj(small.contracted(i, rows, skip=k))
+                grads[k] = grads[k] + scatter(self.index[k][part], value, self.shape[k])
+            products = w * conj(_outer([rows[j] for j in small.rest]))
+            outer = outer + scatter(i, products, self.shape[small.mode])
+        grads[small.mode] = outer @ adjoint(unfold(core, small.mode))
+        flat = adjoint(modes[small.mode]) @ outer
+        grad_core = xp.reshape(flat, (-1, *(core.shape[j] for j in small.rest)))
+        return (*(grads[k] for k in range(core.ndim)), xp.moveaxis(grad_core, 0, small.mode))
 
     def squares(self, weights: Array, mode: int) -> Array:
         """Σ |w|² over the entries of every slice of a mode."""
         xp = array_namespace(weights)
         square = xp.astype(xp.abs(weights) ** 2, weights.dtype)
-        return scatter(self.index[mode], square[:, None], self.shape[mode])[:, 0]
+        return scatter(self.index[mode], square[None, :], self.shape[mode])[:, 0]
 
     def unfold(self, mode: int) -> Pattern:
         """The pattern of an unfolding, empty columns left out."""

@@ -10,14 +10,14 @@ Array = Any
 
 
 def scatter(rows: Array, values: Array, n: int) -> Array:
-    """Add rows of values up within sorted runs, by doubling.
+    """Add columns of values up within sorted runs, by doubling.
 
     The standard has no scattered addition. Doubling takes log2(longest run) passes and
     adds in a tree, so it is also the most accurate.
     """
     xp = array_namespace(values)
     order = xp.argsort(rows, stable=True)
-    rows, total = xp.take(rows, order), xp.take(values, order, axis=0)
+    rows, total = xp.take(rows, order), xp.take(values.T, order, axis=0)
     step = 1
     while step < total.shape[0] and bool(xp.any(rows[step:] == rows[:-step])):
         same = xp.astype(rows[step:] == rows[:-step], total.dtype)[:, None]

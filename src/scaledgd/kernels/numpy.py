@@ -13,12 +13,12 @@ Array = Any
 
 
 def scatter(rows: Array, values: Array, n: int) -> Array:
-    """Add rows of values up: a sparse matrix with one 1 per column, times them."""
+    """Add columns of values up: a sparse matrix with one 1 per column, times them."""
     from scipy.sparse import csc_array
 
     m = rows.shape[0]
     ones = np.ones(m, dtype=values.dtype)
-    return csc_array((ones, rows, np.arange(m + 1)), shape=(n, m)) @ values
+    return csc_array((ones, rows, np.arange(m + 1)), shape=(n, m)) @ values.T
 
 
 class CSRPattern(Pattern):

@@ -8,5 +8,5 @@ Array = Any
 
 
 def scatter(rows: Array, values: Array, n: int) -> Array:
-    """Add rows of values up by `index_add`, which torch can differentiate."""
-    return values.new_zeros((n, values.shape[1])).index_add(0, rows, values)
+    """Add columns of values up by `index_add`, which torch can differentiate."""
+    return values.new_zeros((values.shape[0], n)).index_add(1, rows, values).T
