@@ -3,11 +3,22 @@
 import numpy as np
 import pytest
 from conftest import library
+from scipy.sparse.linalg import aslinearoperator
 
 import scaledgd as sg
 
 I2 = (np.asarray([0, 1, 2]), np.asarray([0, 1, 1]))
 GOOD = sg.Observed(sg.Full((4, 3)), np.ones((4, 3)))
+
+
+CUBE = sg.Observed(sg.Full((4, 3, 3)), np.ones((4, 3, 3)))
+RANDOM = sg.small_random(1, 1.0, rng=0)(GOOD)
+SQUARE = sg.LowRank(np.ones((3, 1)), np.ones((3, 1)))
+COMPLEX = sg.Observed(sg.Sensing(aslinearoperator(1j * np.ones((5, 9))), shape=(3, 3)), np.ones(5))
+
+
+def solve(problem=GOOD, method=sg.ScaledGD(), **kwargs):  # noqa: B008
+    return sg.solve(problem, RANDOM, method, **kwargs)
 
 
 def completion(y, index=I2, shape=(4, 3), **kwargs):
@@ -181,7 +192,143 @@ CASES = {
     "tol": (lambda: sg.loss_change(-1.0), ValueError, "tol must be"),
     "seconds": (lambda: sg.time_limit(-1.0), ValueError, "seconds must be"),
     "p": (lambda: sg.HankelCompletion(np.zeros(5), np.ones(5, bool), 3, 1.5), ValueError, "p must"),
+    "line-search": (lambda: sg.line_search(decrease=1.0), ValueError, "decrease must be"),
+    "spectral-tol": (lambda: sg.spectral(1, tol=-1.0), ValueError, "tol must be"),
+    "step-bool": (lambda: sg.ScaledGD(True), TypeError, "step must be a number"),
+    "step-string": (lambda: sg.ScaledGD("0.5"), TypeError, "step must be a number"),
+    "step-block-none": (lambda: sg.ScaledGD((None, 0.5)), TypeError, "step must be a number"),
+    "max-iter-bool": (
+        lambda: sg.solve(GOOD, sg.spectral(1), sg.ScaledGD(), max_iter=True),
+        TypeError,
+        "max_iter",
+    ),
+    "step-schedule": (
+        lambda: sg.solve(GOOD, RANDOM, sg.ScaledGD(lambda t: -1.0)),
+        ValueError,
+        r"step\(0\) must be",
+    ),
+    "damping-function": (
+        lambda: sg.solve(GOOD, RANDOM, sg.ScaledGD(damping=lambda s: -1.0)),
+        ValueError,
+        r"damping\(state\) must be",
+    ),
+    "threshold-schedule": (
+        lambda: sg.SoftTrim(lambda t: -1.0)(np.ones(3)),
+        ValueError,
+        r"schedule\(1\) must be",
+    ),
+    "threshold-nan": (lambda: sg.SoftTrim(lambda t: np.nan)(np.ones(3)), ValueError, "schedule"),
+    "threshold-class": (lambda: sg.SoftTrim(sg.median_threshold), TypeError, "write median_th"),
+    "median-multiple": (lambda: sg.median_threshold(-3.0), ValueError, "multiple must be"),
+    "median-ratio": (lambda: sg.median_threshold(3.0, 5.0), ValueError, "ratio must be"),
+    "update": (
+        lambda: sg.solve(GOOD, RANDOM, sg.ScaledGD(update=(2,))),
+        ValueError,
+        "update must name blocks",
+    ),
     # wrong kinds of things
+    "masked": (
+        lambda: sg.Observed(sg.Full((2, 2)), np.ma.ones((2, 2))),
+        TypeError,
+        "masked array.*Entries",
+    ),
+    "rank-zero-factors": (lambda: sg.Symmetric(np.ones((3, 0))), ValueError, "L of shape.*empty"),
+    "nan-factors": (
+        lambda: sg.solve(GOOD, sg.LowRank(nan_at((4, 1)), np.ones((3, 1))), sg.ScaledGD()),
+        ValueError,
+        "init holds NaN",
+    ),
+    "half": (lambda: completion(np.ones(3, np.float16)), TypeError, "y must be.*float16"),
+    "long-double": (lambda: completion(np.ones(3, np.longdouble)), TypeError, "y must be"),
+    "big-endian": (lambda: completion(np.ones(3, ">f8")), TypeError, "y must be"),
+    "full-vector": (lambda: sg.Full((4,)), ValueError, "2 modes or more"),
+    "spectral-tensor": (
+        lambda: sg.spectral(1)(sg.Observed(sg.Full((4, 4, 4)), np.ones((4, 4, 4)))),
+        ValueError,
+        "spectral is for matrices.*hosvd",
+    ),
+    "hankel-symmetric": (
+        lambda: sg.solve(
+            sg.HankelCompletion(np.ones(5), np.ones(5, bool), 3),
+            sg.Symmetric(np.ones((3, 1))),
+            sg.ScaledGD(),
+        ),
+        TypeError,
+        "LowRank",
+    ),
+    "stop-number": (lambda: solve(stop=1e-6), TypeError, "stop must be loss_change"),
+    "stop-uncalled": (lambda: solve(stop=sg.loss_change), TypeError, "write stop=loss_change"),
+    "method-class": (lambda: solve(method=sg.ScaledGD), TypeError, "write ScaledGD"),
+    "method-none": (lambda: solve(method=None), TypeError, "method must be"),
+    "problem": (lambda: solve(problem=np.ones((4, 3))), TypeError, "problem must be"),
+    "metrics": (lambda: solve(metrics=[1]), TypeError, "metrics must map"),
+    "metrics-name": (lambda: solve(metrics={"t": float}), ValueError, "may not be named"),
+    "callback": (lambda: solve(callback=3), TypeError, "callback must be"),
+    "project": (lambda: sg.ScaledGD(project=3.0), TypeError, "project must be"),
+    "at-negative": (
+        lambda: RANDOM.at((np.asarray([-1]), np.asarray([0]))),
+        ValueError,
+        "runs from -1",
+    ),
+    "at-lengths": (
+        lambda: RANDOM.at((np.asarray([0, 1]), np.asarray([0]))),
+        ValueError,
+        "of one length",
+    ),
+    "error-shapes": (
+        lambda: sg.metrics.relative_error(np.ones((3, 3)), np.ones((3, 1))),
+        ValueError,
+        "the estimate has shape",
+    ),
+    "complex-operator": (
+        lambda: sg.small_random(1, 1.0, rng=0)(COMPLEX) and COMPLEX.linearize(SQUARE),
+        TypeError,
+        "A is complex",
+    ),
+    # tensors
+    "ranks-length": (lambda: sg.hosvd((2, 2))(CUBE), ValueError, "one rank per mode"),
+    "ranks-large": (lambda: sg.hosvd((5, 2, 2))(CUBE), ValueError, r"ranks\[0\] must be"),
+    "ranks-zero": (lambda: sg.diagonal_deleted((2, 0, 2))(CUBE), ValueError, "between 1 and 3"),
+    "ranks-product": (lambda: sg.hosvd((4, 1, 2))(CUBE), ValueError, "more than the product"),
+    "ranks-float": (lambda: sg.hosvd(2.5)(CUBE), TypeError, "ranks must be"),
+    "ranks-random": (lambda: sg.small_random((9, 1, 1), 1.0)(CUBE), ValueError, "ranks"),
+    "mixed-tensor": (lambda: sg.mixed(1, 0.1, 1e-3)(CUBE), ValueError, "matri"),
+    "variant": (lambda: sg.diagonal_deleted(1, variant="x"), ValueError, "variant must be"),
+    "sequential": (
+        lambda: sg.hosvd(1, sequential=True)(
+            sg.Observed(sg.Entries((*I2, I2[0]), (4, 3, 3)), np.ones(3))
+        ),
+        ValueError,
+        "sequential",
+    ),
+    "tucker-order": (
+        lambda: sg.Tucker((np.ones((3, 1)),) * 2, np.ones((1, 1, 1))),
+        ValueError,
+        "needs 3 factors",
+    ),
+    "tucker-columns": (
+        lambda: sg.Tucker((np.ones((3, 1)), np.ones((3, 2))), np.ones((1, 1))),
+        ValueError,
+        r"factors\[1\] has 2 columns",
+    ),
+    "tucker-array": (lambda: sg.Tucker(np.ones((3, 1)), np.ones((1,))), TypeError, "tuple of"),
+    "tucker-vector": (
+        lambda: sg.Tucker((np.ones(3), np.ones((3, 1))), np.ones((1, 1))),
+        ValueError,
+        r"factors\[0\] must have 2",
+    ),
+    "tucker-shape": (
+        lambda: sg.solve(
+            GOOD, sg.Tucker((np.ones((3, 1)),) * 3, np.ones((1, 1, 1))), sg.ScaledGD()
+        ),
+        ValueError,
+        "init has factors",
+    ),
+    "tucker-steps": (
+        lambda: sg.solve(CUBE, sg.hosvd(1), sg.GradientDescent((0.1, 0.1, 0.1))),
+        ValueError,
+        "step has 3 entries but Tucker has 4",
+    ),
     "init": (lambda: sg.solve(GOOD, 3, sg.ScaledGD()), TypeError, "init must be a start"),
     "loss": (lambda: completion(np.ones(3), loss=sg.Squared), TypeError, "loss must be"),
     "operator": (lambda: sg.Observed(np.ones(3), np.ones(3)), TypeError, "operator must be"),

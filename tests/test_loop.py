@@ -88,6 +88,40 @@ def test_stopping_rules_are_scale_free(rule, factor):
     assert abs(result.n_iter - plain.n_iter) <= 1
 
 
+@pytest.mark.parametrize("rule", [sg.loss_change(1e-12), sg.gradient_norm(1e-9)])
+@pytest.mark.parametrize(
+    ("operator", "scale"), [(1e-6, 1.0), (1e3, 1.0), (1e4, 1.0), (1.0, 1e-10), (1.0, 1e8)]
+)
+def test_stopping_rules_do_not_see_the_scale_of_the_operator(rule, operator, scale):
+    """A start that is off by the square of the operator's scale must not fool them."""
+    rng = np.random.default_rng(5)
+    truth = sg.datasets.low_rank(20, 15, 2, 5, rng)
+    A = sg.Sensing(operator * draw(rng, 700, 20, 15))
+    problem = sg.Observed(A, A.apply(truth), scale=scale)
+    method = sg.ScaledGD(sg.line_search())
+    result = sg.solve(problem, sg.spectral(2), method, max_iter=500, stop=rule)
+    assert result.converged, result.status
+    assert float(sg.metrics.relative_error(result.factors, truth)) < 1e-7
+
+
+@pytest.mark.parametrize("factor", [1e-8, 1.0, 1e8])
+def test_loss_change_knows_where_an_l1_loss_vanishes(factor):
+    rng = np.random.default_rng(0)
+    truth = sg.datasets.low_rank(20, 15, 2, 5, rng)
+    A = sg.Sensing(draw(rng, 700, 20, 15))
+    problem = sg.Observed(A, factor * A.apply(truth), sg.Absolute())
+    result = sg.solve(
+        problem,
+        sg.spectral(2, keep=1.0),
+        sg.ScaledGD(sg.polyak()),
+        max_iter=500,
+        stop=sg.loss_change(1e-12),
+    )
+    assert result.converged
+    big = sg.LowRank(factor * truth.L, truth.R)
+    assert float(sg.metrics.relative_error(result.factors, big)) < 1e-13
+
+
 def test_loss_change_stops_where_the_loss_vanishes(instance):
     problem, truth = instance
     result = sg.solve(
@@ -145,11 +179,19 @@ def test_divergence_is_rolled_back_and_said():
     assert float(sg.metrics.relative_error(result.factors, truth)) < 1
 
 
-def test_a_singular_gram_is_a_divergence_not_a_crash():
+def test_singular_grams_are_no_crash():
+    """Data of zero have the start zero, whose Grams are zero: it stays there, and is right."""
     problem = sg.Observed(sg.Full((4, 3)), np.zeros((4, 3)))
-    with pytest.warns(sg.DivergenceWarning):
-        result = sg.solve(problem, sg.spectral(1), sg.ScaledGD(), max_iter=5)
+    result = sg.solve(problem, sg.spectral(1), sg.ScaledGD(), max_iter=5)
     np.testing.assert_array_equal(result.factors.full(), np.zeros((4, 3)))
+    assert result.n_iter == 5
+    stopped = sg.solve(problem, sg.spectral(1), sg.ScaledGD(), stop=sg.loss_change())
+    assert stopped.converged
+    rng = np.random.default_rng(0)
+    deficient = sg.LowRank(np.outer(draw(rng, 6), [1.0, 1.0]), np.outer(draw(rng, 5), [1.0, 1.0]))
+    Y = np.outer(draw(rng, 6), draw(rng, 5))
+    run = sg.solve(sg.Observed(sg.Full((6, 5)), Y), deficient, sg.ScaledGD(), max_iter=60)
+    np.testing.assert_allclose(run.factors.full(), Y, atol=1e-8)
 
 
 @pytest.mark.parametrize("best_at", [3, 20])
@@ -222,6 +264,81 @@ def test_t_factors_and_memory_are_all_that_resuming_needs(instance):
     last = next(itertools.islice(states, 7, None))
     assert last.t == 12
     assert blocks_equal(last.factors, whole.factors)
+
+
+RULES = [0.4, (0.3, 0.3), sg.geometric(0.5, 0.99), sg.line_search(), (sg.line_search(), 0.2)]
+RULES += [sg.polyak(0.0), sg.polyak(best=None)]
+
+
+@pytest.mark.parametrize("loss", [sg.Squared(), sg.Absolute()])
+@pytest.mark.parametrize("first", RULES)
+@pytest.mark.parametrize("second", RULES)
+def test_a_run_can_go_on_with_another_rule(instance, first, second, loss):
+    problem, _ = instance
+    half = sg.solve(problem, sg.spectral(3), sg.ScaledGD(first), max_iter=3)
+    other = sg.Observed(problem.operator, problem.y, loss)
+    rest = sg.solve(other, half.state, sg.ScaledGD(second, damping=1.0), max_iter=3)
+    assert rest.state.t == 6
+
+
+def test_states_and_results_can_be_pickled(instance):
+    problem, _ = instance
+    method = sg.ScaledGD(sg.line_search())
+    whole = sg.solve(problem, sg.spectral(3), method, max_iter=12)
+    half = pickle.loads(pickle.dumps(sg.solve(problem, sg.spectral(3), method, max_iter=5)))
+    assert half.history[-1]["t"] == 5
+    rest = sg.solve(problem, half.state, method, max_iter=7)
+    assert blocks_equal(rest.factors, whole.factors)
+
+
+class Nervous(sg.Full):
+    """A full observation that is interrupted at its n-th evaluation."""
+
+    def __init__(self, shape, at):
+        super().__init__(shape)
+        object.__setattr__(self, "left", [at])
+
+    def apply(self, factors):
+        self.left[0] -= 1
+        if self.left[0] == 0:
+            raise KeyboardInterrupt
+        return super().apply(factors)
+
+
+def test_ctrl_c_before_the_first_iterate_of_a_resumed_run_keeps_the_state():
+    Y = np.outer(np.arange(1.0, 7.0), np.arange(1.0, 6.0))
+    start = sg.LowRank(np.ones((6, 1)), np.ones((5, 1)))
+    half = sg.solve(sg.Observed(sg.Full((6, 5)), Y), start, sg.ScaledGD(), max_iter=3)
+    nervous = sg.Observed(Nervous((6, 5), at=1), Y)
+    result = sg.solve(nervous, half.state, sg.ScaledGD(), interrupt="return")
+    assert result.state is half.state
+    assert result.n_iter == 0
+    with pytest.raises(KeyboardInterrupt):
+        sg.solve(sg.Observed(Nervous((6, 5), at=1), Y), start, sg.ScaledGD(), interrupt="return")
+
+
+def test_ctrl_c_while_a_divergence_is_rolled_back():
+    Y = np.outer(np.arange(1.0, 7.0), np.arange(1.0, 6.0))
+    start = sg.LowRank(np.ones((6, 1)), np.ones((5, 1)))
+
+    def scripted(problem, state):
+        L, R = state.factors.blocks
+        return sg.LowRank(np.nan * L if state.t == 14 else L, R), {}
+
+    loss = sg.SoftTrim(0.5)
+    calls = []
+
+    class Counting(sg.Full):
+        def apply(self, factors):
+            calls.append(bool(np.all(np.isfinite(factors.L))))
+            if len(calls) > 1 and not calls[-2]:
+                raise KeyboardInterrupt
+            return super().apply(factors)
+
+    problem = sg.Observed(Counting((6, 5)), Y, loss)
+    result = sg.solve(problem, start, scripted, interrupt="return")
+    assert "interrupted" in result.status
+    assert result.state.t == 14
 
 
 def interrupting(at):

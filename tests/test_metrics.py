@@ -72,29 +72,29 @@ def test_dist_is_invariant_under_reparameterisation(sigma, size, cond, seed):
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 def test_dist_is_a_minimum_over_q(dtype):
     rng = np.random.default_rng(0)
-    truth = sg.LowRank(draw(rng, 20, 3, dtype=dtype), draw(rng, 15, 3, dtype=dtype))
+    root = np.sqrt(np.asarray([3.0, 2.0, 0.5]))
+    truth = sg.LowRank(
+        np.linalg.qr(draw(rng, 20, 3, dtype=dtype))[0] * root,
+        np.linalg.qr(draw(rng, 15, 3, dtype=dtype))[0] * root,
+    )
     F = sg.LowRank(
-        truth.L + 0.1 * draw(rng, 20, 3, dtype=dtype),
-        truth.R + 0.1 * draw(rng, 15, 3, dtype=dtype),
+        truth.L + 0.02 * draw(rng, 20, 3, dtype=dtype),
+        truth.R + 0.02 * draw(rng, 15, 3, dtype=dtype),
     )
     d, Q, attained = dist(F, truth)
     assert attained
-    # Q is for the balanced factors of the truth, as the SVD gives them (up to phases)
-    from scaledgd.metrics import _compact_svd
 
-    U, s, V = _compact_svd(truth.L, truth.R)
-    root = np.sqrt(s)
-
-    def value(Q):
-        a = (F.L @ Q - U * root) * root
-        b = (F.R @ np.linalg.inv(Q).conj().T - V * root) * root
+    def value(Q):  # Q takes F to the factors of the truth as they were given
+        a = (F.L @ Q - truth.L) * root
+        b = (F.R @ np.linalg.inv(Q).conj().T - truth.R) * root
         return np.sqrt(np.linalg.norm(a) ** 2 + np.linalg.norm(b) ** 2)
 
     assert value(Q) == pytest.approx(d, rel=1e-10)
     for size in (1e-1, 1e-3):
         for _ in range(10):
             assert value(Q + size * draw(rng, 3, 3, dtype=dtype)) > d
-    assert d < value(np.linalg.lstsq(F.L, U * root, rcond=None)[0])
+    assert d < value(np.linalg.lstsq(F.L, truth.L, rcond=None)[0])
+    assert np.linalg.norm(Q - np.eye(3)) < 0.2
 
 
 def test_dist_bounds_the_error_from_above_and_below():
@@ -117,6 +117,12 @@ def test_dist_says_when_the_infimum_is_not_attained():
     F = sg.LowRank(np.zeros((10, 2)), P[:, 4:6].copy())
     d = dist(F, truth)
     assert not d.attained
+
+
+def test_dist_refuses_a_truth_of_smaller_rank():
+    G = sg.LowRank(np.ones((5, 2)), np.ones((4, 2)))
+    with pytest.raises(ValueError, match="smaller rank"):
+        dist(G, G)
 
 
 def test_dist_refuses_other_ranks():

@@ -167,3 +167,29 @@ def test_many_entries_are_gathered_in_chunks(monkeypatch):
     monkeypatch.setattr("scaledgd.kernels.CHUNK", 10)
     np.testing.assert_array_equal(F.at(index), whole)
     np.testing.assert_allclose(whole, F.full().ravel(), atol=1e-14)
+
+
+def test_a_linear_operator_keeps_the_precision_of_the_data():
+    rng = np.random.default_rng(10)
+    A = aslinearoperator(draw(rng, 60, 49))  # double precision
+    y = draw(rng, 60).astype(np.float32)
+    problem = sg.Observed(sg.Sensing(A, shape=(7, 7)), y)
+    for start in (sg.spectral(2), sg.small_random(2, 1.0, rng=0)):
+        result = sg.solve(problem, start, sg.ScaledGD(sg.line_search()), max_iter=3)
+        assert all(B.dtype == np.float32 for B in result.factors.blocks)
+        assert result.state.value.dtype == np.float32
+
+
+def test_a_stack_is_not_copied_at_every_product():
+    import tracemalloc
+
+    rng = np.random.default_rng(11)
+    for A in (draw(rng, 400, 30, 30), draw(rng, 400, 30, 30, dtype=complex)):
+        stack = sg.Sensing(np.asfortranarray(A))
+        F = sg.LowRank(draw(rng, 30, 2, dtype=A.dtype), draw(rng, 30, 2, dtype=A.dtype))
+        problem = sg.Observed(stack, stack.apply(F))
+        tracemalloc.start()
+        problem.linearize(F).gradient  # noqa: B018
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 0.2 * A.nbytes

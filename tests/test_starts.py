@@ -156,3 +156,32 @@ def test_more_columns_than_the_data_have_rank():
     Y = np.outer(np.arange(1.0, 91.0), np.arange(1.0, 71.0))
     F = sg.spectral(3)(sg.Observed(sg.Full((90, 70)), Y))
     np.testing.assert_allclose(F.full(), Y, rtol=1e-10)
+
+
+@pytest.mark.parametrize("factor", [1e-140, 1e-100, 1e-15, 1e15, 1e100, 1e140])
+@pytest.mark.parametrize("n", [30, 120])
+def test_the_spectral_start_is_scale_free(n, factor):
+    Y = sg.datasets.low_rank(n, n - 3, 3, 5, rng=0).full()
+    dtypes = (np.float64, np.float32) if 1e-20 < factor < 1e20 else (np.float64,)
+    for dtype in dtypes:
+        y = (factor * Y).astype(dtype)
+        F = sg.spectral(3)(sg.Observed(sg.Full(Y.shape), y))
+        X = F.full() / np.asarray(factor, dtype)
+        assert np.linalg.norm(X - Y) < 1e3 * np.finfo(dtype).eps * np.linalg.norm(Y)
+
+
+@pytest.mark.parametrize("n", [30, 120])
+@pytest.mark.parametrize(("dtype", "kappa"), [(np.float64, 1e10), (np.float32, 1e4)])
+def test_small_singular_values_survive_the_squaring(n, dtype, kappa):
+    """MᴴM has the condition number κ²; the start must not lose what is below √eps of σ₁."""
+    truth = sg.datasets.low_rank(n, n - 3, 3, kappa, rng=0)
+    Y = truth.full().astype(dtype)
+    F = sg.spectral(3)(sg.Observed(sg.Full(Y.shape), Y))
+    s = np.linalg.svd(F.L.astype(float), compute_uv=False) ** 2
+    assert s[-1] == pytest.approx(1 / kappa, rel=0.05)
+
+
+def test_mixed_does_not_lower_lambda_for_ever():
+    problem, truth = sg.datasets.matrix_completion(60, 50, 3, 5, 0.7, rng=0)
+    factors = sg.mixed(20, damping=0.05, scale=1e-8, rng=0, max_iter=300)(problem)
+    assert float(sg.metrics.relative_error(factors, truth)) < 1e-2

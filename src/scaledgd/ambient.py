@@ -89,8 +89,26 @@ class Sparse(Ambient):
         return self.pattern.squares(self.weights, mode)
 
 
+class _Structured(Ambient):
+    """A matrix known by its products."""
+
+    def times(self, V: Array) -> Array:
+        """Z V."""
+        raise NotImplementedError
+
+    def adjoint_times(self, U: Array) -> Array:
+        """Zᴴ U."""
+        raise NotImplementedError
+
+    def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        if skip == 1:
+            return adjoint(self.adjoint_times(modes[0]))
+        ZM = self.times(conj(modes[1]))
+        return ZM if skip == 0 else adjoint(modes[0]) @ ZM
+
+
 @dataclass(frozen=True, eq=False)
-class RankOneSum(Ambient):
+class RankOneSum(_Structured):
     """Z = Σ_k w_k a_k a_kᴴ + shift · I, with the a_k in the rows of `a` (m, n)."""
 
     a: Array
@@ -102,20 +120,15 @@ class RankOneSum(Ambient):
         n = int(self.a.shape[1])
         return n, n
 
-    def _times(self, M: Array) -> Array:
-        """Z M."""
-        return self.a.T @ (self.weights[:, None] * (conj(self.a) @ M)) + self.shift * M
+    def times(self, V: Array) -> Array:
+        return self.a.T @ (self.weights[:, None] * (conj(self.a) @ V)) + self.shift * V
 
-    def contract(self, modes: Modes, skip: int | None = None) -> Array:
-        if skip == 1:  # M₀ᴴ Z = (Zᴴ M₀)ᴴ, and conj(w) stands for w in Zᴴ
-            flipped = RankOneSum(self.a, conj(self.weights), self.shift)
-            return adjoint(flipped._times(modes[0]))
-        ZM = self._times(conj(modes[1]))
-        return ZM if skip == 0 else adjoint(modes[0]) @ ZM
+    def adjoint_times(self, U: Array) -> Array:
+        return RankOneSum(self.a, conj(self.weights), self.shift).times(U)
 
 
 @dataclass(frozen=True, eq=False)
-class Hankel(Ambient):
+class Hankel(_Structured):
     """Z = H(z) + A Bᴴ, where H(z)_{ij} = z_{i+j}; products with H(z) are correlations, by FFT.
 
     Parameters
@@ -134,21 +147,17 @@ class Hankel(Ambient):
     def shape(self) -> tuple[int, ...]:
         return self.n1, self.z.shape[0] - self.n1 + 1
 
-    def contract(self, modes: Modes, skip: int | None = None) -> Array:
-        n1, n2 = self.shape
-        if skip == 1:  # M₀ᴴ Z = (Zᵀ conj(M₀))ᵀ, and Hᵀ is the Hankel matrix with n2 rows
-            partner = conj(modes[0])
-            ZM = correlate(self.z, partner, n2)
-            if self.low_rank is not None:
-                A, B = self.low_rank
-                ZM = ZM + conj(B) @ (A.T @ partner)
-            return ZM.T
-        partner = conj(modes[1])
-        ZM = correlate(self.z, partner, n1)
-        if self.low_rank is not None:
-            A, B = self.low_rank
-            ZM = ZM + A @ (adjoint(B) @ partner)
-        return ZM if skip == 0 else adjoint(modes[0]) @ ZM
+    def times(self, V: Array) -> Array:
+        ZV = correlate(self.z, V, self.n1)
+        if self.low_rank is None:
+            return ZV
+        A, B = self.low_rank
+        return ZV + A @ (adjoint(B) @ V)
+
+    def adjoint_times(self, U: Array) -> Array:
+        # Hᴴ is the Hankel matrix of conj(z) with as many rows as H has columns
+        flipped = None if self.low_rank is None else self.low_rank[::-1]
+        return Hankel(conj(self.z), self.shape[1], flipped).times(U)
 
 
 def _spectrum(x: Array, n: int) -> Array:

@@ -7,6 +7,7 @@ import operator
 from typing import Any
 
 import array_api_compat as compat
+import numpy as np
 
 Array = Any
 
@@ -14,6 +15,11 @@ Array = Any
 def namespace(**arrays: Array) -> Any:
     """The array namespace the named arrays share; they must share a device too."""
     for name, x in arrays.items():
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError(
+                f"{name} is a masked array, whose mask would be lost; observe the entries that "
+                "are not masked with Entries(numpy.nonzero(~mask), shape)"
+            )
         if not compat.is_array_api_obj(x):
             raise TypeError(
                 f"{name} must be an array (NumPy, PyTorch, or another library of the array API "
@@ -37,10 +43,10 @@ def floating(**arrays: Array) -> Any:
     """Like `namespace`, and all arrays are floating point (real or complex) of one dtype."""
     xp = namespace(**arrays)
     for name, x in arrays.items():
-        if not xp.isdtype(x.dtype, ("real floating", "complex floating")):
+        if x.dtype not in (xp.float32, xp.float64, xp.complex64, xp.complex128):
             raise TypeError(
-                f"{name} must be real or complex floating point, not {x.dtype}; convert it, "
-                "e.g. to float64"
+                f"{name} must be real or complex floating point of single or double precision, "
+                f"not {x.dtype}; convert it, e.g. to float64"
             )
     if len({str(x.dtype) for x in arrays.values()}) > 1:
         kinds = ", ".join(f"{k} is {x.dtype}" for k, x in arrays.items())
@@ -57,9 +63,42 @@ def finite(name: str, x: Array) -> None:
         )
 
 
+def index(value: Any, sizes: tuple[int, ...], name: str = "index") -> tuple[Array, ...]:
+    """Coordinates of entries: one array of integers per mode, of one length, in range."""
+    if compat.is_array_api_obj(value) or not isinstance(value, (tuple, list)):
+        raise TypeError(f"{name} must be a tuple of integer arrays, one per mode")
+    if len(value) != len(sizes):
+        raise ValueError(
+            f"{name} has {len(value)} arrays but shape {sizes} has {len(sizes)} modes; "
+            "give one array of coordinates per mode"
+        )
+    xp = namespace(**{f"{name}[{k}]": i for k, i in enumerate(value)})
+    for k, i in enumerate(value):
+        if not xp.isdtype(i.dtype, "integral"):
+            raise TypeError(f"{name}[{k}] must hold integers, not {i.dtype}")
+        if i.ndim != 1 or i.shape[0] != value[0].shape[0]:
+            raise ValueError(
+                f"the arrays of {name} must be one-dimensional and of one length; their "
+                f"shapes are {[tuple(i.shape) for i in value]}"
+            )
+    checked = tuple(xp.astype(i, xp.int64, copy=False) for i in value)
+    for k, (i, n) in enumerate(zip(checked, sizes, strict=True)):
+        low, high = (int(xp.min(i)), int(xp.max(i))) if i.shape[0] else (0, 0)
+        if low < 0 or high >= n:
+            raise ValueError(
+                f"{name}[{k}] runs from {low} to {high} but must lie in 0 .. {n - 1} "
+                f"for shape {sizes}"
+            )
+    return checked
+
+
 def dimensions(name: str, x: Array, ndim: int) -> None:
     if x.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimensions, not shape {tuple(x.shape)}")
+    if 0 in x.shape:
+        raise ValueError(
+            f"{name} of shape {tuple(x.shape)} is empty; every size must be at least 1"
+        )
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:
@@ -68,8 +107,10 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
         sizes = tuple(operator.index(n) for n in value)
     except TypeError:
         raise TypeError(f"{name} must be a tuple of integers, not {value!r}") from None
-    if not sizes or any(n < 1 for n in sizes):
+    if any(n < 1 for n in sizes):
         raise ValueError(f"{name} must be a tuple of positive integers, not {value!r}")
+    if len(sizes) < 2:
+        raise ValueError(f"{name} must have 2 modes or more, not {value!r}")
     return sizes
 
 
@@ -105,9 +146,10 @@ def ranks(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
             f"{len(sizes)} modes; give one rank per mode"
         )
     for k, (r, n) in enumerate(zip(given, sizes, strict=True)):
-        others = math.prod(given) // r if r else 0
         if not 1 <= r <= n:
             raise ValueError(f"ranks[{k}] must be between 1 and {n}, the size of the mode, not {r}")
+    for k, r in enumerate(given):
+        others = math.prod(given) // r
         if r > others:
             raise ValueError(
                 f"ranks[{k}] is {r}, more than the product {others} of the other ranks: no "
@@ -121,6 +163,8 @@ def number(
 ) -> float:
     """A finite real number in [least, most], or in (least, most] where `open_`."""
     try:
+        if isinstance(value, (str, bytes, bool)):
+            raise TypeError
         x = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, not {value!r}") from None
@@ -136,6 +180,8 @@ def number(
 
 def count(name: str, value: Any, least: int = 0) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         n = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, not {value!r}") from None

@@ -66,7 +66,11 @@ class Factors:
 
     def at(self, index: tuple[Array, ...]) -> Array:
         """The entries of X at coordinates, without forming X."""
-        raise NotImplementedError
+        return self.gather(checks.index(index, self.shape))
+
+    def gather(self, index: tuple[Array, ...]) -> Array:
+        """The same for coordinates that were checked before."""
+        return kernels.gather(self.modes, index)
 
     def norm(self) -> Array:
         """‖X‖_F from Gram matrices."""
@@ -150,9 +154,6 @@ class LowRank(Factors):
     def assemble(self, modes: Blocks) -> Array:
         return modes[0] @ modes[1].T
 
-    def at(self, index: tuple[Array, ...]) -> Array:
-        return kernels.gather(self.modes, index)
-
     def norm(self) -> Array:
         xp = array_namespace(self.L)
         return xp.sqrt(xp.abs(inner(gram(self.L), gram(self.R))))
@@ -220,9 +221,6 @@ class Symmetric(Factors):
     def assemble(self, modes: Blocks) -> Array:
         return modes[0] @ modes[1].T
 
-    def at(self, index: tuple[Array, ...]) -> Array:
-        return kernels.gather(self.modes, index)
-
     def norm(self) -> Array:
         xp = array_namespace(self.L)
         G = gram(self.L)
@@ -285,6 +283,7 @@ class Tucker(Factors):
                 f"a core of shape {tuple(self.core.shape)} needs {self.core.ndim} factors, at "
                 f"least 2, one per mode; there are {len(factors)}"
             )
+        checks.dimensions("core", self.core, len(factors))
         for k, (name, U) in enumerate(named.items()):
             checks.dimensions(name, U, 2)
             if U.shape[1] != self.core.shape[k]:
@@ -322,7 +321,7 @@ class Tucker(Factors):
     def assemble(self, modes: Blocks) -> Array:
         return mode_products(self.core, modes)
 
-    def at(self, index: tuple[Array, ...]) -> Array:
+    def gather(self, index: tuple[Array, ...]) -> Array:
         return kernels.gather(self.modes, index, self.core)
 
     def norm(self) -> Array:

@@ -107,6 +107,8 @@ def spectral(
     array([[3., 0.],
            [0., 0.]])
     """
+    if tol is not None:
+        checks.number("tol", tol, least=0)
 
     def start(problem: Problem) -> Factors:
         if len(problem.shape) != 2:
@@ -346,8 +348,9 @@ def mixed(
 
     It can once σ²_min of every block is at least λ and has settled: it changed by less
     than 10 % and the loss did not rise. Where it settles below λ, λ is halved, because a
-    λ above σ_r(X⋆) would never let it through. If `max_iter` warm-up steps do not get there
-    (the rank may exceed what the data hold) the iterate of least loss is returned.
+    λ above σ_r(X⋆) would never let it through; but not below a thousandth of what it was. If
+    `max_iter` warm-up steps do not get there (the rank may exceed what the data hold) the
+    iterate of least loss is returned.
 
     Parameters
     ----------
@@ -377,6 +380,8 @@ def mixed(
     max_iter = checks.count("max_iter", max_iter, least=1)
 
     def start(problem: Problem) -> Factors:
+        if len(problem.shape) != 2:
+            raise ValueError(f"mixed is for matrices, not for shape {problem.shape}; use hosvd")
         state = problem.linearize(small_random(rank, scale, rng, symmetric=symmetric)(problem))
         best, lam = state, damping
         value, smallest = float(state.value), smallest_square(state.factors)
@@ -392,7 +397,7 @@ def mixed(
             if value <= last_value and abs(smallest - last_smallest) < 0.1 * smallest:
                 if smallest >= lam:
                     return state.factors
-                lam /= 2
+                lam = max(lam / 2, 1e-3 * damping)
         return best.factors
 
     return start

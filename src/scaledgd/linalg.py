@@ -79,19 +79,21 @@ def identity(n: int, like: Array) -> Array:
 
 
 def inverse(G: Array, damping: float | Array = 0.0) -> Array:
-    """(G + damping · I)⁻¹ for a small Hermitian G; all NaN where that is singular.
+    """(G + damping · I)⁻¹ for a small Hermitian G; its pseudo-inverse where that is singular.
 
-    NaN, not an exception, because a singular Gram is how a run diverges, and the loop
-    knows what to do about that.
+    The pseudo-inverse, because a gradient has no part where the Gram of its partner has
+    none: factors of zero stay where they are. NaN where G is not finite, which the loop
+    reports.
     """
     xp = array_namespace(G)
-    eye = identity(G.shape[0], like=G)
-    try:
-        return xp.linalg.inv(G + damping * eye)
-    except Exception as error:
-        if not type(error).__name__.endswith("LinAlgError"):
-            raise
-        return xp.full_like(G, math.nan)
+    G = G + damping * identity(G.shape[0], like=G)
+    for attempt in (xp.linalg.inv, xp.linalg.pinv):
+        try:
+            return attempt(G)
+        except Exception as error:  # every library has its own class of this name
+            if not type(error).__name__.endswith("LinAlgError"):
+                raise
+    return xp.full_like(G, math.nan)
 
 
 def like(x: np.ndarray[Any, Any], example: Array) -> Array:
@@ -152,6 +154,9 @@ def top_eigh(
     widest = max(6 * b, 40)
     V = identity(n, like=start) if n <= widest else orthonormal(start)
     W = apply(V)
+    size = xp.max(xp.abs(W))
+    size = xp.where(size > 0, size, xp.ones_like(size))  # norms are squares: keep them in range
+    W = W / size
     for _ in range(max_blocks):
         values, Y = xp.linalg.eigh(adjoint(V) @ W)
         # descending; Ritz vectors beyond the wanted ones are what a restart keeps
@@ -166,8 +171,8 @@ def top_eigh(
         # A converged column leaves a residual of rounding errors: orthogonalise twice.
         fresh = orthonormal(residual - V @ (adjoint(V) @ residual))
         fresh = orthonormal(fresh - V @ (adjoint(V) @ fresh))
-        V, W = xp.concat([V, fresh], axis=1), xp.concat([W, apply(fresh)], axis=1)
-    return values[:rank], X[:, :rank]
+        V, W = xp.concat([V, fresh], axis=1), xp.concat([W, apply(fresh) / size], axis=1)
+    return values[:rank] * size, X[:, :rank]
 
 
 def truncated_svd(
@@ -202,8 +207,12 @@ def truncated_svd(
         return U * phase[None, :], s, V * phase[None, :]
     tol = 500 * epsilon(example) if tol is None else tol
     start = gaussian((n2, min(rank + 4, n2)), rng, example)
-    _, V = top_eigh(lambda B: adjoint_times(times(B)), start, rank, tol)
-    # Rayleigh–Ritz on M itself: squaring would lose half of the digits of σ
-    U, s, Wh = xp.linalg.svd(times(V), full_matrices=False)
-    V, phase = V @ adjoint(Wh), fix_signs(U)
-    return U * phase[None, :], s, V * phase[None, :]
+    size = float(xp.max(xp.abs(times(start)))) or 1.0  # MᴴM squares: keep it in range
+    _, V = top_eigh(lambda B: adjoint_times(times(B) / size) / size, start, rank, tol)
+    # Squaring lost what is below √eps of σ₁; a step of the subspace iteration on M itself
+    # finds it again.
+    Q = orthonormal(times(V) / size)
+    V, s, Wh = xp.linalg.svd(adjoint_times(Q) / size, full_matrices=False)
+    U = Q @ adjoint(Wh)
+    phase = fix_signs(U)
+    return U * phase[None, :], s * size, V * phase[None, :]

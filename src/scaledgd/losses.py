@@ -129,7 +129,7 @@ class TopTrim(Loss):
         object.__setattr__(self, "fraction", fraction)
 
     def bind(self, operator: Operator) -> Loss:
-        if not (hasattr(operator, "index") or operator.measured == operator.shape):
+        if operator.measured != operator.shape and not hasattr(operator, "index"):
             raise TypeError(
                 f"TopTrim trims rows and columns, which the measurements of "
                 f"{type(operator).__name__} do not have; use SoftTrim or Absolute"
@@ -256,6 +256,8 @@ class SoftTrim(Loss):
     comparable = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.schedule, type):
+            raise TypeError(f"write {self.schedule.__name__}(), not {self.schedule.__name__}")
         if not (callable(self.schedule) or isinstance(self.schedule, ThresholdRule)):
             threshold = checks.number("schedule", self.schedule, least=0, open_=True)
             object.__setattr__(self, "schedule", threshold)
@@ -274,7 +276,9 @@ class SoftTrim(Loss):
     def _threshold(self, t: int, residual: Array, last: Any) -> Any:
         if isinstance(self.schedule, ThresholdRule):
             return self.schedule.pick(t, residual, last)
-        return float(self.schedule(t)) if callable(self.schedule) else self.schedule
+        if not callable(self.schedule):
+            return self.schedule
+        return checks.number(f"schedule({t})", self.schedule(t), least=0)
 
 
 @dataclass(frozen=True)
@@ -299,6 +303,10 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
 
     multiple: float = 3.0
     ratio: float = 0.7
+
+    def __post_init__(self) -> None:
+        checks.number("multiple", self.multiple, least=0, open_=True)
+        checks.number("ratio", self.ratio, least=0, most=1, open_=True)
 
     def pick(self, t: int, residual: Array, last: Any) -> Any:
         xp = array_namespace(residual)

@@ -28,7 +28,6 @@ class Ray:
 
     Parameters
     ----------
-    problem : Problem
     state : State
         The iterate, with its value and objective.
     slope : 0-d array
@@ -39,7 +38,6 @@ class Ray:
         What the rule returned to be remembered when it was last asked, or None.
     """
 
-    problem: Problem
     state: State
     slope: Array
     move: Callable[[Number], Factors]
@@ -97,7 +95,8 @@ class polyak:  # noqa: N801  (called like a function, as the other rules are)
 
     def _at_level(self, ray: Ray) -> tuple[Number, Any]:
         value, slope = float(ray.state.value), float(ray.slope)
-        best, gap, failures = ray.remembered or (math.inf, 0.5 * value / 1.1, 0)
+        known = isinstance(ray.remembered, tuple)
+        best, gap, failures = ray.remembered if known else (math.inf, 0.5 * value / 1.1, 0)
         if value <= best - 0.5 * gap:
             gap, failures = 1.1 * gap, 0
         else:
@@ -163,14 +162,15 @@ class line_search:  # noqa: N801
 
     def __post_init__(self) -> None:
         checks.number("first", self.first, least=0, open_=True)
-        checks.number("decrease", self.decrease, least=0, most=1, open_=True)
+        if checks.number("decrease", self.decrease, least=0, open_=True) >= 1:
+            raise ValueError(f"decrease must be below 1, not {self.decrease!r}")
         checks.count("max_trials", self.max_trials, least=1)
 
     def pick(self, ray: Ray) -> tuple[Number, Any]:
-        if not ray.problem.smooth:
+        if not ray.state.problem.smooth:
             return polyak(best=None).pick(ray)
         value, slope = float(ray.state.value), float(ray.slope)
-        step = self.first if ray.remembered is None else 2 * ray.remembered
+        step = 2 * ray.remembered if isinstance(ray.remembered, float) else self.first
         if not slope > 0:
             return 0.0, ray.remembered
         for _ in range(self.max_trials):
@@ -189,13 +189,48 @@ def _checked(step: Any) -> Any:
         return tuple(_checked(s) for s in step)
     if isinstance(step, type):
         raise TypeError(f"write {step.__name__}(), not {step.__name__}")
-    if step is None or isinstance(step, StepRule) or callable(step):
+    if isinstance(step, StepRule) or callable(step):
         return step
     return checks.number("step", step, least=0)
 
 
+def _check_projection(project: Any) -> None:
+    if project is not None and not callable(project):
+        raise TypeError(f"project must be a function of factors, not {project!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Move:
+    """Some blocks that move by one step, and what its rule remembers."""
+
+    part: tuple[int, ...]
+    rule: Any
+    remembered: Any
+
+
+def _moves(state: State, step: Any, update: tuple[int, ...] | None) -> list[_Move]:
+    """Which blocks move by which rule: all by one, or each by its own."""
+    factors, n = state.factors, len(state.factors.blocks)
+    free = factors.free if update is None else update
+    if not set(free) <= set(range(n)):
+        raise ValueError(
+            f"update must name blocks 0 .. {n - 1} of {type(factors).__name__}, not {free}"
+        )
+    if not isinstance(step, tuple):
+        parts: list[tuple[tuple[int, ...], Any]] = [(free, step)]
+    elif len(step) == n:
+        parts = [((k,), step[k]) for k in free]
+    else:
+        raise ValueError(
+            f"step has {len(step)} entries but {type(factors).__name__} has {n} blocks; give "
+            "one step, or one per block"
+        )
+    # what another rule remembered, before a run was resumed with this one, means nothing here
+    last = {(part, rule): kept for part, rule, kept in state.memory.get("step", ())}
+    return [_Move(part, rule, last.get((part, rule))) for part, rule in parts]
+
+
 def _descend(
-    problem: Problem,
     state: State,
     direction: Blocks,
     step: Any,
@@ -207,40 +242,33 @@ def _descend(
     With a tuple of steps each block has its own: a rule then sees the direction of its
     block alone.
     """
-    factors, blocks = state.factors, state.factors.blocks
-    free = factors.free if update is None else update
-    steps = step if isinstance(step, tuple) else (step,)
-    if len(steps) not in (1, len(blocks)):
-        raise ValueError(
-            f"step has {len(steps)} entries but {type(factors).__name__} has {len(blocks)} "
-            "blocks; give one step, or one per block"
-        )
-    if not set(free) <= set(range(len(blocks))):
-        raise ValueError(
-            f"update must name blocks 0 .. {len(blocks) - 1} of {type(factors).__name__}, "
-            f"not {free}"
-        )
-    parts = (free,) if len(steps) == 1 else tuple((k,) for k in free)
-    rules = steps if len(steps) == 1 else tuple(steps[k] for k in free)
+    factors = state.factors
 
     def moved(amounts: dict[int, Number]) -> Factors:
-        new = tuple(
-            B - amounts[k] * direction[k] if k in amounts else B for k, B in enumerate(blocks)
+        result = factors.with_blocks(
+            tuple(
+                B - amounts[k] * direction[k] if k in amounts else B
+                for k, B in enumerate(factors.blocks)
+            )
         )
-        result = factors.with_blocks(new)
         return result if project is None else project(result)
 
-    def resolved(rule: Any, part: tuple[int, ...], remembered: Any) -> tuple[Number, Any]:
-        if not isinstance(rule, StepRule):
-            return (float(rule(state.t)) if callable(rule) else rule), None
-        slope = sum(inner(state.gradient[k], direction[k]) for k in part)
-        ray = Ray(problem, state, slope, lambda a: moved(dict.fromkeys(part, a)), remembered)
-        return rule.pick(ray)
+    def ray(move: _Move) -> Ray:
+        slope = sum(inner(state.gradient[k], direction[k]) for k in move.part)
+        return Ray(state, slope, lambda a: moved(dict.fromkeys(move.part, a)), move.remembered)
 
-    last = state.memory.get("step", (None,) * len(rules))
-    chosen = [resolved(*args) for args in zip(rules, parts, last, strict=True)]
-    amounts = {k: a for (a, _), part in zip(chosen, parts, strict=True) for k in part}
-    return moved(amounts), {**state.memory, "step": tuple(kept for _, kept in chosen)}
+    amounts: dict[int, Number] = {}
+    remembered = []
+    for move in _moves(state, step, update):
+        amount = move.rule
+        if isinstance(move.rule, StepRule):
+            amount, kept = move.rule.pick(ray(move))
+            remembered.append((move.part, move.rule, kept))
+        elif callable(move.rule):
+            amount = checks.number(f"step({state.t})", move.rule(state.t), least=0)
+        amounts |= dict.fromkeys(move.part, amount)
+    memory = {**state.memory, "step": tuple(remembered)} if remembered else state.memory
+    return moved(amounts), memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,16 +305,20 @@ class ScaledGD:
     update: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", _checked(self.step))
+        if self.step is not None:
+            object.__setattr__(self, "step", _checked(self.step))
         if not callable(self.damping):
             damping = checks.number("damping", self.damping, least=0)
             object.__setattr__(self, "damping", damping)
+        _check_projection(self.project)
 
     def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
         step = state.factors.default_step if self.step is None else self.step
-        damping = self.damping(state) if callable(self.damping) else self.damping
+        damping = self.damping
+        if callable(damping):
+            damping = checks.number("damping(state)", damping(state), least=0)
         direction = state.factors.precondition(state.gradient, damping)
-        return _descend(problem, state, direction, step, self.project, self.update)
+        return _descend(state, direction, step, self.project, self.update)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,12 +360,14 @@ class GradientDescent:
             raise TypeError("step must be a number or a rule such as line_search()")
         object.__setattr__(self, "step", _checked(self.step))
         object.__setattr__(self, "balance", checks.number("balance", self.balance, least=0))
+        object.__setattr__(self, "level", checks.number("level", self.level, least=0, open_=True))
+        _check_projection(self.project)
 
     def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
         if self.balance:
             state = _balanced(state, self.balance, self.level)
         direction = tuple(g / state.factors.copies for g in state.gradient)
-        return _descend(problem, state, direction, self.step, self.project, self.update)
+        return _descend(state, direction, self.step, self.project, self.update)
 
 
 def _balanced(state: State, weight: float, level: float) -> State:

@@ -137,8 +137,9 @@ def dist(factors: Factors, truth: Factors) -> Distance:
 
     dist² = inf over Q ∈ GL(r) of ‖(LQ − L⋆)Σ⋆^½‖² + ‖(RQ^−ᴴ − R⋆)Σ⋆^½‖², where L⋆, R⋆ are
     the balanced factors of X⋆ = `truth.full()`, whatever factors of it are given. The
-    infimum has no closed form: it is minimised from Q = L⁺L⋆ by Levenberg–Marquardt on
-    r × r matrices.
+    infimum has no closed form: it is minimised by Levenberg–Marquardt on r × r matrices, from
+    Q = L⁺L⋆ and from Q^−ᴴ = R⁺R⋆. Near the truth that is the infimum; far from it, it may be
+    a local minimum.
 
     Parameters
     ----------
@@ -147,7 +148,8 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     Returns
     -------
     Distance
-        A tuple (value, Q, attained). Q is a NumPy array. Not attained means that the
+        A tuple (value, Q, attained). Q is a NumPy array that takes L to the factor L of the
+        truth as given, and R by Q^−ᴴ to its R. Not attained means that the
         minimiser runs to the border of GL(r), where LQ or RQ^−ᴴ loses rank, as it can for
         factors far from the truth; the value is then an upper bound.
 
@@ -169,6 +171,8 @@ def dist(factors: Factors, truth: Factors) -> Distance:
             f"shapes {U.shape} and {V.shape}: sizes and rank must agree"
         )
     r = L.shape[1]
+    if s[-1] <= s[0] * max(U.shape[0], V.shape[0]) * epsilon(s):
+        raise ValueError(f"truth has {r} columns but a smaller rank; give factors of its rank")
     root = np.sqrt(s)
     # Only the parts of L⋆, R⋆ in the ranges of L and R depend on Q: all is r × r.
     (QL, TL), (QR, TR) = np.linalg.qr(L), np.linalg.qr(R)
@@ -200,12 +204,16 @@ def dist(factors: Factors, truth: Factors) -> Distance:
                 columns.append(pack(TL @ E * root, dR))
         return np.stack(columns, axis=1)
 
-    start = np.linalg.lstsq(L, U * root, rcond=None)[0]
-    if np.linalg.cond(start) > 1e12:  # L does not see all of L⋆: begin inside GL(r)
-        start = start + max(float(np.linalg.norm(start)), 1.0) * np.eye(r)
-    found = least_squares(
-        residual, pack(start), jacobian, method="lm", ftol=1e-15, xtol=1e-15, gtol=1e-15
-    )
+    def minimise(start: Array) -> Any:
+        if np.linalg.cond(start) > 1e12:  # a factor does not see all of the truth
+            start = start + max(float(np.linalg.norm(start)), 1.0) * np.eye(r)
+        return least_squares(
+            residual, pack(start), jacobian, method="lm", ftol=1e-15, xtol=1e-15, gtol=1e-15
+        )
+
+    left, right = (np.linalg.lstsq(B, W * root, rcond=None)[0] for B, W in ((L, U), (R, V)))
+    starts = [left] if np.linalg.cond(right) > 1e12 else [left, np.linalg.inv(right).conj().T]
+    found = min((minimise(start) for start in starts), key=lambda f: float(f.cost))
     Q = unpack(found.x)
     value = float(np.sqrt(2 * found.cost + rest))
     J, f = jacobian(found.x), residual(found.x)
@@ -214,7 +222,8 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     # on the border of GL(r) one of the aligned factors loses rank
     aligned = (TL @ Q, TR @ np.linalg.inv(Q).conj().T)
     inside = min(np.linalg.svd(M)[1][-1] for M in aligned) > 1e-6 * root[-1]
-    return Distance(value, Q, bool(stationary and inside))
+    given = np.linalg.lstsq(U * root, _numpy(_pair(truth)[0]), rcond=None)[0]
+    return Distance(value, Q @ given, bool(stationary and inside))
 
 
 def _compact_svd(L: Array, R: Array) -> tuple[Array, Array, Array]:

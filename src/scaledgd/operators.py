@@ -114,36 +114,10 @@ class Entries(Operator):
 
     def __post_init__(self) -> None:
         shape = checks.shape("shape", self.shape)
-        if len(shape) < 2:
-            raise ValueError(f"shape must have 2 modes or more, not {shape}")
-        if is_array_api_obj(self.index) or not isinstance(self.index, (tuple, list)):
-            raise TypeError("index must be a tuple of integer arrays, one per mode")
-        if len(self.index) != len(shape):
-            raise ValueError(
-                f"index has {len(self.index)} arrays but shape {shape} has {len(shape)} modes; "
-                "give one array of coordinates per mode"
-            )
-        index = tuple(self.index)
-        xp = checks.namespace(**{f"index[{k}]": i for k, i in enumerate(index)})
-        m = index[0].shape[0] if index[0].ndim == 1 else 0
-        for k, i in enumerate(index):
-            if not xp.isdtype(i.dtype, "integral"):
-                raise TypeError(f"index[{k}] must hold integers, not {i.dtype}")
-            if i.ndim != 1 or i.shape[0] != m:
-                raise ValueError(
-                    "the arrays of index must be one-dimensional and of one length; their "
-                    f"shapes are {[tuple(i.shape) for i in index]}"
-                )
-        if m == 0:
+        index = checks.index(self.index, shape)
+        if index[0].shape[0] == 0:
             raise ValueError("index is empty: no entry is observed, so nothing can be recovered")
-        for k, (i, n) in enumerate(zip(index, shape, strict=True)):
-            low, high = int(xp.min(i)), int(xp.max(i))
-            if low < 0 or high >= n:
-                raise ValueError(
-                    f"index[{k}] runs from {low} to {high} but must lie in 0 .. {n - 1} "
-                    f"for shape {shape}"
-                )
-        index = tuple(xp.astype(i, xp.int64, copy=False) for i in index)
+        xp = array_namespace(*index)
         if math.prod(shape) >= 2**63:
             raise ValueError(f"shape {shape} has more entries than 64-bit integers can number")
         flat = index[0]
@@ -167,7 +141,7 @@ class Entries(Operator):
         return {"index": self.index[0]}
 
     def apply(self, factors: Factors) -> Array:
-        return factors.at(self.index)
+        return factors.gather(self.index)
 
     def adjoint(self, w: Array) -> Ambient:
         return Sparse(self.pattern, w)
@@ -181,7 +155,8 @@ class Sensing(Operator):
     ----------
     A : array of shape (m, n1, ..., nd), or (m, n1 ⋯ nd) with `shape`, or a linear operator
         A linear operator has `shape` (m, n1 ⋯ nd), `matvec` and `rmatvec`, as those of SciPy
-        and PyLops do; it is never made dense. An array is not conjugated, so that it means
+        and PyLops do; it is never made dense, and what it returns is kept in the precision
+        of the data. An array is not conjugated, so that it means
         what the operator with the same matrix means: for complex data the measurements
         ⟨A_i, X⟩ of the monograph are `Sensing(conj(A))`.
     shape : tuple of int, optional
@@ -197,6 +172,7 @@ class Sensing(Operator):
 
     A: Any
     shape: tuple[int, ...] = ()
+    matrix: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         size = tuple(getattr(self.A, "shape", ()))
@@ -224,6 +200,10 @@ class Sensing(Operator):
         if 0 in size:
             raise ValueError(f"A of shape {size} makes no measurement")
         object.__setattr__(self, "shape", shape)
+        matrix = self.A
+        if self.dense:
+            matrix = array_namespace(self.A).reshape(self.A, (size[0], math.prod(shape)))
+        object.__setattr__(self, "matrix", matrix)
 
     @property
     def dense(self) -> bool:
@@ -237,24 +217,26 @@ class Sensing(Operator):
     def arrays(self) -> dict[str, Array]:
         return {"A": self.A} if self.dense else {}
 
-    @property
-    def _matrix(self) -> Array:
-        xp = array_namespace(self.A)
-        return xp.reshape(self.A, (self.A.shape[0], math.prod(self.shape)))
-
     def apply(self, factors: Factors) -> Array:
         X = factors.full()
         x = array_namespace(X).reshape(X, (-1,))
-        return self._matrix @ x if self.dense else self.A.matvec(x)
+        return self.matrix @ x if self.dense else _like(self.matrix.matvec(x), x)
 
     def adjoint(self, w: Array) -> Ambient:
-        xp = array_namespace(w)
-        x = conj(self._matrix).T @ w if self.dense else self.A.rmatvec(w)
-        return Dense(xp.reshape(x, self.shape))
+        x = conj(self.matrix.T @ conj(w)) if self.dense else _like(self.matrix.rmatvec(w), w)
+        return Dense(array_namespace(w).reshape(x, self.shape))
 
     def spectral(self, y: Array, kept: int | None) -> Ambient:
         # the l1 problems take measurements of unit variance, so a mean estimates X
         return self.adjoint(y if kept is None else y / kept)
+
+
+def _like(result: Array, given: Array) -> Array:
+    """What a linear operator returned, in the dtype it was given; it must be of one library."""
+    xp = checks.namespace(data=given, **{"what A returned": result})
+    if is_complex(result) and not is_complex(given):
+        raise TypeError("A is complex but the data are real; make y complex")
+    return xp.astype(result, given.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,8 +262,6 @@ class RankOne(Operator):
     def __post_init__(self) -> None:
         checks.floating(a=self.a)
         checks.dimensions("a", self.a, 2)
-        if 0 in self.a.shape:
-            raise ValueError(f"a of shape {tuple(self.a.shape)} makes no measurement")
         checks.finite("a", self.a)
 
     @property

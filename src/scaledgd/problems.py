@@ -114,12 +114,18 @@ class Observed:
             pullback=lambda: factors.pullback(self.operator.adjoint(self.scale * weight)),
             objective=lambda F: self.scale * loss(self.operator.apply(F) - self.y)[0],
             memory=memory,
+            problem=self,
         )
 
-    def backproject(self, keep: float | None = None) -> Ambient:
-        """The data as the loss cleans them, put back: scale · A*(y).
+    def gradient_at_zero(self) -> Ambient:
+        """The ambient gradient at X = 0: what gradients are to be compared with."""
+        return self.operator.adjoint(self.scale * self.loss(-self.y)[1])
 
-        With `keep` only that share of the measurements, those of smallest magnitude.
+    def backproject(self, keep: float | None = None) -> Ambient:
+        """What a spectral start decomposes: scale · A*(y), of the data as the loss cleans them.
+
+        With `keep` only that share of the measurements, those of smallest magnitude. The
+        operator has its say: `RankOne` averages and takes out the part along the identity.
         """
         y = self.scale * self.loss.clean(self.y)
         if keep is None:
@@ -138,7 +144,8 @@ class HankelCompletion:
     """Recover a spectrally sparse signal x from some of its samples: H(x) has low rank.
 
     H(x)_{ij} = x_{i+j} is never formed. With x the signal on the antidiagonals of
-    X = L Rᴴ, the loss is ½‖X − H(x)‖²_F + 1/(2p) ‖H P_Ω(x − y)‖²_F.
+    X = L Rᴴ, the loss is ½‖X − H(x)‖²_F + 1/(2p) ‖H P_Ω(x − y)‖²_F. Its value is exact to the
+    rounding of ‖X‖², so a line search gets no further than half of the digits.
 
     Parameters
     ----------
@@ -230,7 +237,11 @@ class HankelCompletion:
             pullback=lambda: factors.pullback(Z),
             objective=lambda F: self._value(F, *self._misfit(F)),
             memory=memory or {},
+            problem=self,
         )
+
+    def gradient_at_zero(self) -> Ambient:
+        return Hankel(-self.y / self.p, self.n1)
 
     def backproject(self, keep: float | None = None) -> Ambient:
         if keep is not None:

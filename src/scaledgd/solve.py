@@ -15,7 +15,7 @@ import numpy as np
 from . import checks
 from .ambient import Ambient
 from .factors import Blocks, Factors
-from .linalg import epsilon, inner
+from .linalg import epsilon, inner, is_complex
 
 Array = Any
 Memory = Mapping[str, Any]
@@ -41,7 +41,8 @@ class State:
         The loss of this iterate, thresholds and trimmed entries frozen, at other factors.
     memory : mapping
         What the method and the loss remember from iterate to iterate. With `t` and
-        `factors` it is all that resuming needs.
+        `factors` it is all that resuming needs, and all that pickling keeps.
+    problem : Problem
     """
 
     t: int
@@ -50,6 +51,10 @@ class State:
     pullback: Callable[[], Blocks]
     objective: Callable[[Factors], Array]
     memory: Memory = field(default_factory=dict)
+    problem: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in ("t", "factors", "value", "memory")}
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.value, self.pullback))
@@ -82,6 +87,8 @@ class Problem(Protocol):
         """Whether the gradients are gradients, not only subgradients."""
 
     def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State: ...
+
+    def gradient_at_zero(self) -> Ambient: ...
 
     def backproject(self, keep: float | None = None) -> Ambient: ...
 
@@ -154,7 +161,7 @@ class Result:
 
     @property
     def n_iter(self) -> int:
-        return int(self.history[-1]["t"] - self.history[0]["t"])
+        return int(self.history[-1]["t"] - self.history[0]["t"]) if self.history else 0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -183,7 +190,8 @@ StoppingRule = Callable[[State, list[Record]], Stop | None]
 def loss_change(tol: float = 1e-9) -> StoppingRule:
     """Stop when the loss changes by less than `tol` of itself, or vanishes to rounding.
 
-    Values of losses whose threshold moves are not comparable: use `gradient_norm` there.
+    It vanishes where it is rounding next to the loss of X = 0. Values of losses whose
+    threshold moves are not comparable: use `gradient_norm` there.
 
     Examples
     --------
@@ -194,14 +202,18 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
     True
     """
     tol = checks.number("tol", tol, least=0)
+    zero = math.nan
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        value, first = history[-1]["value"], history[0]["value"]
-        # a squared loss bottoms out at the square of the rounding error
+        nonlocal zero
+        value = history[-1]["value"]
+        if len(history) == 1:  # the loss of X = 0 is what this run's values are small against
+            blocks = tuple(0 * B for B in state.factors.blocks)
+            zero = _float(state.objective(state.factors.with_blocks(blocks)))
         eps = epsilon(state.factors.blocks[0])
-        floor = 20 * eps**2 * (first + float(state.factors.norm()) ** 2)
-        if value <= floor:
-            return Stop(f"the loss vanished: {value:.2g}, from {first:.2g}")
+        # rounding is eps of the data, and a smooth loss is quadratic there
+        if value <= 20 * (eps**2 if state.problem.smooth else eps) * zero:
+            return Stop(f"the loss vanished: {value:.2g}, from {zero:.2g} at X = 0")
         if len(history) > 1 and abs(history[-2]["value"] - value) <= tol * value:
             return Stop(f"the loss changed by less than {tol:.2g} of itself")
         return None
@@ -210,22 +222,37 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
 
 
 def gradient_norm(tol: float = 1e-9) -> StoppingRule:
-    """Stop when the scaled gradient is at most `tol` of ‖X‖_F.
+    """Stop when the scaled gradient is at most `tol` of that of the data alone.
 
-    The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P. It has the units of X (for a
-    normalised operator it is about the distance to go within reach of the factors), does
-    not depend on the parameterisation, and needs no history. It does not vanish for
-    `Absolute`, whose subgradients do not.
+    The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P; it is compared with the same for
+    the gradient at X = 0 pulled back to the same factors. The ratio does not depend on the
+    parameterisation, nor on the scales of the data, the operator or the loss. It does not
+    vanish for `Absolute`, whose subgradients do not.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> start = sg.LowRank(np.eye(2), 2 * np.eye(2))
+    >>> sg.solve(problem, start, sg.ScaledGD(0.5), stop=sg.gradient_norm(1e-6)).converged
+    True
     """
     tol = checks.number("tol", tol, least=0)
+    Z: Any = None
+
+    def size(factors: Factors, grads: Blocks) -> float:
+        direction = factors.precondition(grads)
+        square = sum(_float(inner(g, d)) for g, d in zip(grads, direction, strict=True))
+        return math.sqrt(max(square, 0.0))
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        grads = state.gradient
-        direction = state.factors.precondition(grads)
-        square = sum(float(inner(g, d)) for g, d in zip(grads, direction, strict=True))
-        relative = math.sqrt(max(square, 0.0)) / (float(state.factors.norm()) or 1.0)
-        if relative <= tol:
-            return Stop(f"the scaled gradient is {relative:.2g} of the norm of X")
+        nonlocal Z
+        if len(history) == 1:
+            Z = state.problem.gradient_at_zero()
+        F = state.factors
+        ours, whole = size(F, state.gradient), size(F, F.pullback(Z))
+        if ours <= tol * whole:
+            return Stop(f"the scaled gradient is {ours / (whole or 1.0):.2g} of that of the data")
         return None
 
     return rule
@@ -292,50 +319,85 @@ def solve(
     max_iter = checks.count("max_iter", max_iter)
     if interrupt not in ("raise", "return"):
         raise ValueError(f'interrupt must be "raise" or "return", not {interrupt!r}')
-    rules = [] if stop is None else [stop] if callable(stop) else list(stop)
+    _check_pieces(problem, method, metrics, callback)
+    rules = _rules(stop)
     history: list[Record] = []
-    state: State | None = None
+    state = init if isinstance(init, State) else None
     best: State | None = None
     verdict: Stop | None = None
     clock = _Clock()
     try:
-        with clock:
-            factors, t, memory = _start(problem, init)
-            states = iterate(problem, factors, method, t, memory)
-        while verdict is None:
-            # overflow is looked for, and reported in words that help
-            with clock, np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                fresh = next(states)
-                value = float(fresh.value)
-            record = {"t": fresh.t, "value": value, "seconds": clock.seconds}
-            for name, metric in (metrics or {}).items():
-                record[name] = _plain(metric(fresh.factors))
-            history.append(record)
-            if not math.isfinite(value):
-                break
-            state, best = fresh, _better(problem, fresh, best, len(history) - 1)
-            if callback is not None and callback(state):
-                verdict = Stop("stopped by the callback", converged=False)
-            for rule in rules:
-                verdict = verdict or rule(state, history)
-            if verdict is None and state.t - t >= max_iter:
-                verdict = _exhausted(max_iter, rules)
+        # overflow is looked for, and reported in words that help
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+            with clock:
+                factors, t, memory = _start(problem, init)
+                states = iterate(problem, factors, method, t, memory)
+            while verdict is None:
+                with clock:
+                    fresh = next(states)
+                    value = _float(fresh.value)
+                record = {"t": fresh.t, "value": value, "seconds": clock.seconds}
+                for name, metric in (metrics or {}).items():
+                    record[name] = _plain(metric(fresh.factors))
+                history.append(record)
+                if not math.isfinite(value):
+                    break
+                state, best = fresh, _better(problem, fresh, best, len(history) - 1)
+                if callback is not None and callback(state):
+                    verdict = Stop("stopped by the callback", converged=False)
+                for rule in rules:
+                    verdict = verdict or rule(state, history)
+                if verdict is None and state.t - t >= max_iter:
+                    verdict = _exhausted(max_iter, rules)
+            if verdict is None and state is not None and best is not None:
+                best = _better(problem, state, best, 0)
     except KeyboardInterrupt:
         if state is None:
             raise
-        del history[state.t - history[0]["t"] + 1 :]
-        partial = Result(state, f"interrupted at iteration {state.t}", False, history)
+        whole = [record for record in history if record["t"] <= state.t]
+        partial = Result(state, f"interrupted at iteration {state.t}", False, whole)
         if interrupt == "return":
             return partial
         raise Interrupted(partial) from None
-    if state is None:
+    if state is None or best is None:
         raise FloatingPointError(
             "the loss is not finite at the start: the data or the first factors overflow; "
             "rescale the data"
         )
     if verdict is None:
-        return _rolled_back(_better(problem, state, best, 0), history)
+        return _rolled_back(best, history)
     return Result(state, f"{verdict.reason} (iteration {state.t})", verdict.converged, history)
+
+
+def _check_pieces(problem: Any, method: Any, metrics: Any, callback: Any) -> None:
+    if not hasattr(problem, "linearize"):
+        raise TypeError(f"problem must be Observed(...) or the like, not {type(problem).__name__}")
+    if isinstance(method, type):
+        raise TypeError(f"write {method.__name__}(...), not {method.__name__}")
+    if not callable(method):
+        raise TypeError(f"method must be ScaledGD() or the like, not {method!r}")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of the state, not {callback!r}")
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise TypeError('metrics must map names to functions, such as {"error": lambda F: ...}')
+    taken = {"t", "value", "seconds"} & set(metrics or ())
+    if taken:
+        raise ValueError(f"metrics may not be named {sorted(taken)}: history has these already")
+
+
+def _rules(stop: Any) -> list[StoppingRule]:
+    if stop is None:
+        return []
+    rules = list(stop) if isinstance(stop, (list, tuple)) else [stop]
+    for rule in rules:
+        if rule in (loss_change, gradient_norm, time_limit):
+            raise TypeError(f"write stop={rule.__name__}(...), not stop={rule.__name__}")
+        if not callable(rule):
+            raise TypeError(
+                f"stop must be loss_change(tol), gradient_norm(tol), time_limit(seconds) or "
+                f"functions of (state, history), not {rule!r}"
+            )
+    return rules
 
 
 class _Clock:
@@ -367,12 +429,21 @@ def _start(problem: Problem, init: Init | Factors | State) -> tuple[Factors, int
             f"shape {tuple(problem.shape)}"
         )
     checks.floating(init=factors.blocks[0], data=problem.example)
+    for block in factors.blocks:
+        checks.finite("init", block)
     return factors, t, memory
 
 
 def _plain(x: Any) -> Any:
     """A 0-d array as a Python number; anything else as it is."""
-    return float(x) if getattr(x, "ndim", None) == 0 else x
+    if getattr(x, "ndim", None) != 0:
+        return x
+    return complex(x) if is_complex(x) else _float(x)
+
+
+def _float(x: Array) -> float:
+    """A 0-d array as a number; torch wants to be told that its gradient is not needed."""
+    return float(x.detach() if hasattr(x, "detach") else x)
 
 
 def _better(problem: Problem, state: State, best: State | None, n: int) -> State:
@@ -385,10 +456,10 @@ def _better(problem: Problem, state: State, best: State | None, n: int) -> State
     if best is None:
         return state
     if problem.comparable:
-        return state if float(state.value) <= float(best.value) else best
+        return state if _float(state.value) <= _float(best.value) else best
     if n > 10 and n % 10:
         return best
-    return state if float(state.value) <= float(state.objective(best.factors)) else best
+    return state if _float(state.value) <= _float(state.objective(best.factors)) else best
 
 
 def _exhausted(max_iter: int, rules: list[StoppingRule]) -> Stop:

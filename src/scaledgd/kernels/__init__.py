@@ -46,6 +46,8 @@ def gather(modes: tuple[Array, ...], index: Index, core: Array | None = None) ->
         for part in _chunks(index[0].shape[0], 2 * small.width):
             rows = small.rows(index, part)
             parts.append(small.contracted(index[small.mode][part], rows))
+    if not parts:
+        return xp.zeros_like(modes[0][:0, 0])
     return parts[0] if len(parts) == 1 else xp.concat(parts)
 
 
