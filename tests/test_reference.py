@@ -5,6 +5,7 @@ import pytest
 from conftest import reference
 
 import scaledgd as sg
+from scaledgd.linalg import unfold
 
 SMOOTH = (1e-9, 1e-13)
 NONSMOOTH = (1e-7, 1e-12)
@@ -127,7 +128,60 @@ def qsl1():
     yield "qsl1-SM", problem, start, plain, error, d["err_SM_k2"][:61], NONSMOOTH
 
 
-CASES = [case for make in (ms, mc, rpca, over, overmc, hankel, msl1, qsl1) for case in make()]
+def tucker_of(d):
+    return sg.Tucker(tuple(d[f"{k}_star_k2"] for k in "UVW"), d["G_star_k2"])
+
+
+def tensor_steps(d):
+    """The authors' gradient descent: η/σ²_max for the factors, η for the core."""
+    eta, largest = float(d["eta"]), float(d["smax_k2"])
+    return sg.GradientDescent((eta / largest**2,) * 3 + (eta,))
+
+
+def ts():
+    d = reference("ts")
+    truth = tucker_of(d)
+    bits = np.unpackbits(d["bits_packed"], axis=1)[:, : np.prod(truth.shape)]
+    A = (2.0 * bits - 1).reshape(-1, *truth.shape) / np.sqrt(float(d["m"]))
+    problem = sg.Observed(sg.Sensing(A), d["y_k2"])
+    error, start = relative_to(truth), sg.hosvd(truth.ranks)
+    scaled = sg.ScaledGD(float(d["eta"]))
+    yield "ts-ScaledGD", problem, start, scaled, error, d["err_ScaledGD_k2"], SMOOTH
+    yield "ts-GD", problem, start, tensor_steps(d), error, d["err_GD_k2"], SMOOTH
+
+
+def tc():
+    d = reference("tc")
+    truth = tucker_of(d)
+    shape = truth.shape
+    index = np.nonzero(np.unpackbits(d["Omega_packed"])[: np.prod(shape)].reshape(shape))
+    problem = sg.Observed(sg.Entries(index, shape), truth.full()[index], scale=1 / float(d["p"]))
+    error, scaled = relative_to(truth), sg.ScaledGD(float(d["eta"]))
+    code = sg.diagonal_deleted(truth.ranks, variant="unbiased")
+    yield "tc-ScaledGD", problem, code, scaled, error, d["err_ScaledGD_k2"], SMOOTH
+    yield "tc-GD", problem, code, tensor_steps(d), error, d["err_GD_k2"], SMOOTH
+    text = sg.diagonal_deleted(truth.ranks)
+    yield "tc-ScaledGDoff", problem, text, scaled, error, d["err_ScaledGDoff_k2"], SMOOTH
+    project = sg.incoherence(float(d["B_k2"]))
+    start, method = sg.diagonal_deleted(truth.ranks, project), sg.ScaledGD(0.3, project=project)
+    yield "tc-ScaledGDproj", problem, start, method, error, d["err_ScaledGDproj_k2"], SMOOTH
+
+
+def trpca():
+    d = reference("trpca")
+    truth = tucker_of(d)
+    Y = truth.full()
+    Y.flat[d["S_idx_k2"]] += d["S_vals_k2"]
+    start, first, ratio = (float(d[f"{k}_k2"]) for k in ("zeta0", "zeta1", "rho"))
+    loss = sg.SoftTrim(lambda t: first * ratio ** (t - 1) if t else start)
+    problem = sg.Observed(sg.Full(truth.shape), Y, loss)
+    method, error = sg.ScaledGD(float(d["eta"])), relative_to(truth)
+    expected = d["err_ScaledGD_k2"]
+    yield "trpca-ScaledGD", problem, sg.hosvd(truth.ranks), method, error, expected, SMOOTH
+
+
+MAKERS = (ms, mc, rpca, over, overmc, hankel, msl1, qsl1, ts, tc, trpca)
+CASES = [case for make in MAKERS for case in make()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
@@ -185,3 +239,26 @@ def test_operators():
     X = d["in_X"]
     soft = X - sg.SoftTrim(d["in_zeta"].item()).clean(X)
     np.testing.assert_allclose(soft, d["out_soft"], atol=1e-15)
+
+
+def test_tensor_operators():
+    d = reference("operators")
+    X, core, factors = d["in_X"], d["in_G"], tuple(d[f"in_{k}"] for k in "UVW")
+    for k in range(3):  # the monograph orders columns as Fortran does
+        fortran = np.reshape(np.moveaxis(X, k, 0), (X.shape[k], -1), order="F")
+        np.testing.assert_array_equal(fortran, d[f"out_M{k + 1}"])
+        ours = unfold(X, k)
+        np.testing.assert_allclose(ours @ ours.T, fortran @ fortran.T, atol=1e-14)
+    F = sg.Tucker(factors, core)
+    np.testing.assert_allclose(F.full(), d["out_XT"], atol=1e-13)
+    partners = F._partner_grams([U.T @ U for U in factors])
+    for k, name in enumerate(("bU", "bV", "bW")):
+        breve = d[f"out_{name}"]
+        np.testing.assert_allclose(partners[k], breve.T @ breve, atol=1e-12)
+    clipped = sg.incoherence(d["in_BT"].item())(F)
+    for U, name in zip(clipped.factors, ("PU", "PV", "PW"), strict=True):
+        np.testing.assert_allclose(U, d[f"out_{name}"], atol=1e-13)
+    np.testing.assert_array_equal(clipped.core, core)
+    ranks = tuple(int(r) for r in d["in_rr"][0])
+    start = sg.hosvd(ranks)(sg.Observed(sg.Full(X.shape), X))
+    np.testing.assert_allclose(start.full(), d["out_Xh"], atol=1e-12)

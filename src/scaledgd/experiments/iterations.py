@@ -135,15 +135,14 @@ ROWS = {
 }
 
 
-def counts(run: Run, method: Any, limit: int) -> Counts:
+def counts(run: Run, method: Any, limit: int, stop_at: float = LEVELS[-1]) -> Counts:
     """The first iteration at or below each level; infinite where `limit` is not enough."""
     problem, start, error, _, _ = run
-    last = LEVELS[-1]
     errors: list[float] = []
 
     def watch(state: sg.State) -> bool:
         errors.append(float(error(state.factors)))
-        return errors[-1] <= last
+        return errors[-1] <= stop_at
 
     sg.solve(problem, start, method, max_iter=limit, callback=watch)
     reached = np.asarray(errors)[:, None] <= np.asarray(LEVELS)[None, :]

@@ -44,8 +44,7 @@ def gather(modes: tuple[Array, ...], index: Index, core: Array | None = None) ->
     else:
         small = _Absorbed(modes, core)
         for part in _chunks(index[0].shape[0], 2 * small.width):
-            rows = small.rows(index, part)
-            parts.append(small.contracted(index[small.mode][part], rows))
+            parts.append(small.contracted(small.at(index, part), small.rows(index, part)))
     if not parts:
         return xp.zeros_like(modes[0][:0, 0])
     return parts[0] if len(parts) == 1 else xp.concat(parts)
@@ -72,10 +71,13 @@ class _Absorbed:
         xp = array_namespace(self.tensors)
         return {j: xp.take(M, index[j][part], axis=1) for j, M in self.columns.items()}
 
-    def contracted(self, i: Array, rows: dict[int, Array], skip: int | None = None) -> Array:
-        """The small tensors at i, contracted with the rows of every other mode but `skip`."""
-        xp = array_namespace(self.tensors)
-        value = xp.take(self.tensors, i, axis=-1)
+    def at(self, index: Index, part: slice) -> Array:
+        """The small tensors of some entries."""
+        return array_namespace(self.tensors).take(self.tensors, index[self.mode][part], axis=-1)
+
+    def contracted(self, value: Array, rows: dict[int, Array], skip: int | None = None) -> Array:
+        """Small tensors, contracted with the rows of every other mode but `skip`."""
+        xp = array_namespace(value)
         for axis, j in reversed(list(enumerate(self.rest))):
             if j != skip:
                 shape = [1] * value.ndim
@@ -150,9 +152,9 @@ class Pattern:
         outer: Any = 0
         for part in _chunks(weights.shape[0], 2 * small.width):
             w, i = weights[part][None, :], self.index[small.mode][part]
-            rows = small.rows(self.index, part)
+            tensors, rows = small.at(self.index, part), small.rows(self.index, part)
             for k in small.rest:
-                value = w * conj(small.contracted(i, rows, skip=k))
+                value = w * conj(small.contracted(tensors, rows, skip=k))
                 grads[k] = grads[k] + scatter(self.index[k][part], value, self.shape[k])
             products = w * conj(_outer([rows[j] for j in small.rest]))
             outer = outer + scatter(i, products, self.shape[small.mode])
