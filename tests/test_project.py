@@ -38,15 +38,19 @@ def test_every_public_name_is_documented_with_an_example():
         assert ">>>" in getattr(sg, name).__doc__, name
 
 
-def test_the_readme_example_runs(tmp_path):
-    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    script = tmp_path / "example.py"
-    script.write_text(example)
-    done = run(sys.executable, str(script))
-    assert done.returncode == 0, done.stderr
-    status, error = done.stdout.strip().splitlines()
+def test_the_readme_examples_run(tmp_path):
+    examples = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    outputs = []
+    for k, example in enumerate(examples):
+        script = tmp_path / f"example{k}.py"
+        script.write_text(example)
+        done = run(sys.executable, str(script))
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.strip().splitlines())
+    (status, error), (tensor,) = outputs
     assert "loss" in status
     assert float(error) < 1e-4
+    assert float(tensor) < 1e-8
 
 
 def test_ci_runs_the_command_of_the_readme():
