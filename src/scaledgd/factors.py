@@ -104,8 +104,31 @@ def _clipped(M: Array, partner_gram: Array, radius: float) -> Array:
     return M * xp.astype(scale, M.dtype)[:, None]
 
 
+class _MatrixFactors(Factors):
+    """What L Rᴴ and L Lᴴ share; the fields are L and, for the first, R."""
+
+    L: Array
+    R: Array
+
+    default_step = 0.5
+
+    @property
+    def modes(self) -> Blocks:
+        return self.L, conj(self.R)
+
+    @property
+    def rank(self) -> int:
+        return int(self.L.shape[1])
+
+    def assemble(self, modes: Blocks) -> Array:
+        return modes[0] @ modes[1].T
+
+    def norm(self) -> Array:
+        return array_namespace(self.L).sqrt(abs(inner(gram(self.L), gram(self.R))))
+
+
 @dataclass(frozen=True, eq=False)
-class LowRank(Factors):
+class LowRank(_MatrixFactors):
     """A matrix X = L Rᴴ.
 
     Parameters
@@ -127,8 +150,6 @@ class LowRank(Factors):
     L: Array
     R: Array
 
-    default_step = 0.5
-
     def __post_init__(self) -> None:
         checks.floating(L=self.L, R=self.R)
         checks.dimensions("L", self.L, 2)
@@ -142,21 +163,6 @@ class LowRank(Factors):
     @property
     def blocks(self) -> Blocks:
         return self.L, self.R
-
-    @property
-    def modes(self) -> Blocks:
-        return self.L, conj(self.R)
-
-    @property
-    def rank(self) -> int:
-        return int(self.L.shape[1])
-
-    def assemble(self, modes: Blocks) -> Array:
-        return modes[0] @ modes[1].T
-
-    def norm(self) -> Array:
-        xp = array_namespace(self.L)
-        return xp.sqrt(xp.abs(inner(gram(self.L), gram(self.R))))
 
     def pullback(self, Z: Ambient) -> Blocks:
         # ∇_L = Z R and ∇_R = Zᴴ L
@@ -182,7 +188,7 @@ class LowRank(Factors):
 
 
 @dataclass(frozen=True, eq=False)
-class Symmetric(Factors):
+class Symmetric(_MatrixFactors):
     """A Hermitian positive semidefinite matrix X = L Lᴴ.
 
     Parameters
@@ -199,7 +205,6 @@ class Symmetric(Factors):
 
     L: Array
 
-    default_step = 0.5
     copies = 2
 
     def __post_init__(self) -> None:
@@ -211,20 +216,9 @@ class Symmetric(Factors):
         return (self.L,)
 
     @property
-    def modes(self) -> Blocks:
-        return self.L, conj(self.L)
-
-    @property
-    def rank(self) -> int:
-        return int(self.L.shape[1])
-
-    def assemble(self, modes: Blocks) -> Array:
-        return modes[0] @ modes[1].T
-
-    def norm(self) -> Array:
-        xp = array_namespace(self.L)
-        G = gram(self.L)
-        return xp.sqrt(inner(G, G))
+    def R(self) -> Array:
+        """L again."""
+        return self.L
 
     def pullback(self, Z: Ambient) -> Blocks:
         # (Z + Zᴴ) L: Z need not be Hermitian

@@ -14,15 +14,6 @@ from .linalg import epsilon, is_complex, magnitude2, norm, unfold
 Array = Any
 
 
-def _pair(factors: Factors) -> tuple[Array, Array]:
-    """L and R with X = L Rᴴ."""
-    if isinstance(factors, Symmetric):
-        return factors.L, factors.L
-    if isinstance(factors, LowRank):
-        return factors.L, factors.R
-    raise TypeError(f"needs matrix factors, not {type(factors).__name__}")
-
-
 def _mode_svds(
     X: Factors | Array, rank: int | tuple[int, ...] | None = None
 ) -> list[tuple[Array, Array]]:
@@ -132,7 +123,7 @@ class Distance(NamedTuple):
         return self.value
 
 
-def dist(factors: Factors, truth: Factors) -> Distance:
+def dist(factors: LowRank | Symmetric, truth: LowRank | Symmetric) -> Distance:
     """The monograph's distance between factors, up to invertible transforms.
 
     dist² = inf over Q ∈ GL(r) of ‖(LQ − L⋆)Σ⋆^½‖² + ‖(RQ^−ᴴ − R⋆)Σ⋆^½‖², where L⋆, R⋆ are
@@ -163,8 +154,11 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     """
     from scipy.optimize import least_squares
 
-    L, R = (_numpy(B) for B in _pair(factors))
-    U, s, V = _compact_svd(*(_numpy(B) for B in _pair(truth)))
+    for F in (factors, truth):
+        if not isinstance(F, (LowRank, Symmetric)):
+            raise TypeError(f"dist is about LowRank or Symmetric factors, not {type(F).__name__}")
+    L, R, L_star, R_star = (_numpy(B) for F in (factors, truth) for B in (F.L, F.R))
+    U, s, V = _compact_svd(L_star, R_star)
     if L.shape != U.shape or R.shape != V.shape:
         raise ValueError(
             f"factors of shapes {L.shape} and {R.shape} cannot be aligned with factors of "
@@ -222,7 +216,7 @@ def dist(factors: Factors, truth: Factors) -> Distance:
     # on the border of GL(r) one of the aligned factors loses rank
     aligned = (TL @ Q, TR @ np.linalg.inv(Q).conj().T)
     inside = min(np.linalg.svd(M)[1][-1] for M in aligned) > 1e-6 * root[-1]
-    given = np.linalg.lstsq(U * root, _numpy(_pair(truth)[0]), rcond=None)[0]
+    given = np.linalg.lstsq(U * root, L_star, rcond=None)[0]
     return Distance(value, Q @ given, bool(stationary and inside))
 
 

@@ -12,8 +12,9 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -209,14 +210,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--scaled-only", action="store_true", help="leave gradient descent out")
     options = parser.parse_args(arguments)
-    unknown = set(options.rows) - set(ROWS)
+    rows = {
+        name: partial(run_row, name, row, options.seeds, options.scaled_only)
+        for name, row in ROWS.items()
+    }
+    return run_parts(parser, options.rows, rows)
+
+
+def run_parts(
+    parser: argparse.ArgumentParser, names: list[str], parts: Mapping[str, Callable[[], bool]]
+) -> int:
+    """Run the parts named, or all, with their times; 0 if all of them are as expected."""
+    unknown = set(names) - set(parts)
     if unknown:
-        parser.error(f"unknown rows {sorted(unknown)}; there are {', '.join(ROWS)}")
+        parser.error(f"unknown: {sorted(unknown)}; there are {', '.join(parts)}")
     good = True
-    for name in options.rows or ROWS:
+    for name in names or parts:
         since = time.perf_counter()
-        good &= run_row(name, ROWS[name], options.seeds, options.scaled_only)
-        print(f"{name:15s} took {time.perf_counter() - since:.0f} s\n", flush=True)
+        good &= parts[name]()
+        print(f"{name} took {time.perf_counter() - since:.0f} s\n", flush=True)
     return 0 if good else 1
 
 

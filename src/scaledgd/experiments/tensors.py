@@ -20,6 +20,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import numpy as np
 
 import scaledgd as sg
 
-from .iterations import counts, show
+from .iterations import counts, run_parts, show
 
 N, R, P, ETA = 100, 5, 0.1, 0.3
 
@@ -278,15 +279,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--data", type=Path, help="folder of the real data")
     options = parser.parse_args(arguments)
-    unknown = set(options.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"unknown parts {sorted(unknown)}; there are {', '.join(PARTS)}")
-    good = True
-    for name in options.parts or PARTS:
-        since = time.perf_counter()
-        good &= PARTS[name](options.data)
-        print(f"{name} took {time.perf_counter() - since:.0f} s\n", flush=True)
-    return 0 if good else 1
+    parts = {name: partial(run, options.data) for name, run in PARTS.items()}
+    return run_parts(parser, options.parts, parts)
 
 
 if __name__ == "__main__":
