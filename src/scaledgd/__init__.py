@@ -8,7 +8,7 @@ freely.
 from . import datasets, metrics
 from .factors import Factors, LowRank, Symmetric, Tucker
 from .initialize import diagonal_deleted, hosvd, incoherence, mixed, small_random, spectral
-from .losses import Absolute, Loss, SoftTrim, Squared, TopTrim, median_threshold
+from .losses import Absolute, Loss, SoftTrim, Squared, TopTrim, median_threshold, thresholds
 from .methods import GradientDescent, ScaledGD, geometric, line_search, polyak
 from .operators import Entries, Full, Operator, RankOne, Sensing
 from .problems import HankelCompletion, Observed
@@ -67,5 +67,6 @@ __all__ = [
     "small_random",
     "solve",
     "spectral",
+    "thresholds",
     "time_limit",
 ]

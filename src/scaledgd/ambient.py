@@ -36,7 +36,7 @@ class Ambient:
 
     def unfold(self, mode: int) -> Ambient:
         """The matrix whose rows are indexed by `mode`; in which order columns come is open."""
-        raise NotImplementedError
+        raise ValueError("this problem is about matrices only; use spectral as its start")
 
     def squares(self, mode: int) -> Array:
         """Σ |Z|² over every slice of a mode: the diagonal of the Gram of its unfolding."""

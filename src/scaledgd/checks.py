@@ -131,6 +131,8 @@ def rank(value: Any, sizes: tuple[int, ...]) -> int:
 
 def ranks(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Multilinear ranks that a tensor of this shape can have; an integer stands for all modes."""
+    if isinstance(value, bool):
+        raise TypeError("ranks must be an integer or a tuple of integers, not a bool")
     try:
         given = (operator.index(value),) * len(sizes)
     except TypeError:

@@ -341,7 +341,10 @@ class Tucker(Factors):
 
     def clip_rows(self, radius: float) -> Self:
         partners = self._partner_grams([gram(U) for U in self.factors])
-        clipped = (_clipped(U, P, radius) for U, P in zip(self.factors, partners, strict=True))
+        clipped = (
+            _clipped(U, partners[k], radius) if k in self.free else U
+            for k, U in enumerate(self.factors)
+        )
         return type(self)(tuple(clipped), self.core)
 
     def imbalance(self, level: float = 1.0) -> tuple[Array, Blocks]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from .linalg import (
     top_eigh,
     truncated_svd,
 )
-from .methods import Projection, ScaledGD
+from .methods import Projection, ScaledGD, check_projection
 from .solve import Init, Problem
 
 Array = Any
@@ -59,6 +60,12 @@ def _times(Z: Ambient, V: Array) -> Array:
 def _adjoint_times(Z: Ambient, U: Array) -> Array:
     """Zᴴ U."""
     return adjoint(Z.contract((U, conj(U)), skip=1))
+
+
+def _check(tol: float | None, project: Any = None) -> None:
+    if tol is not None:
+        checks.number("tol", tol, least=0)
+    check_projection(project)
 
 
 def _wants_symmetric(symmetric: bool | None, problem: Problem) -> bool:
@@ -107,8 +114,7 @@ def spectral(
     array([[3., 0.],
            [0., 0.]])
     """
-    if tol is not None:
-        checks.number("tol", tol, least=0)
+    _check(tol, project)
 
     def start(problem: Problem) -> Factors:
         if len(problem.shape) != 2:
@@ -134,9 +140,9 @@ def spectral(
             factors = Symmetric(U * xp.astype(root, U.dtype)[None, :])
         else:
             U, s, V = truncated_svd(
-                lambda V: _times(Z, V),
-                lambda U: _adjoint_times(Z, U),
-                (problem.shape[0], problem.shape[1]),
+                partial(_times, Z),
+                partial(_adjoint_times, Z),
+                problem.shape,
                 r,
                 example,
                 seeded,
@@ -163,6 +169,11 @@ def _top(
     return values, U * fix_signs(U)[None, :]
 
 
+def _gram_times(M: Ambient, drop: Array, V: Array) -> Array:
+    """(M Mᴴ − diag(drop)) V."""
+    return _times(M, _adjoint_times(M, V)) - drop * V
+
+
 def _mode_subspaces(
     Z: Ambient,
     ranks: tuple[int, ...],
@@ -184,12 +195,14 @@ def _mode_subspaces(
             modes.append(identity(n, like=example))
             continue
         M = Z.unfold(k)
-        drop = (1 - diagonal) * Z.squares(k)[:, None]
-
-        def gram_times(V: Array, M: Ambient = M, drop: Array = drop) -> Array:
-            return _times(M, _adjoint_times(M, V)) - drop * V
-
-        modes.append(_top(gram_times, n, r, example, seeded, tol)[1])
+        if diagonal == 1:
+            svd = truncated_svd(
+                partial(_times, M), partial(_adjoint_times, M), M.shape, r, example, seeded, tol
+            )
+            modes.append(svd[0])
+        else:
+            drop = (1 - diagonal) * Z.squares(k)[:, None]
+            modes.append(_top(partial(_gram_times, M, drop), n, r, example, seeded, tol)[1])
         if sequential:
             if not isinstance(Z, Dense):
                 raise ValueError("sequential truncation makes sparse data dense; leave it out")
@@ -224,6 +237,7 @@ def hosvd(
     >>> bool(np.allclose(X.full(), Y))
     True
     """
+    _check(tol)
 
     def start(problem: Problem) -> Factors:
         r = checks.ranks(ranks, problem.shape)
@@ -267,6 +281,7 @@ def diagonal_deleted(
     """
     if variant not in ("text", "unbiased"):
         raise ValueError(f'variant must be "text" or "unbiased", not {variant!r}')
+    _check(tol, project)
 
     def start(problem: Problem) -> Factors:
         r = checks.ranks(ranks, problem.shape)

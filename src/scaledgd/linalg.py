@@ -178,7 +178,7 @@ def top_eigh(
 def truncated_svd(
     times: Callable[[Array], Array],
     adjoint_times: Callable[[Array], Array],
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     rank: int,
     example: Array,
     rng: np.random.Generator,

@@ -121,6 +121,7 @@ class TopTrim(Loss):
 
     fraction: float
     operator: Operator | None = None
+    fibres: tuple[Array, ...] = ()
 
     comparable = False
 
@@ -134,7 +135,9 @@ class TopTrim(Loss):
                 f"TopTrim trims rows and columns, which the measurements of "
                 f"{type(operator).__name__} do not have; use SoftTrim or Absolute"
             )
-        return TopTrim(self.fraction, operator)
+        index = getattr(operator, "index", None)
+        fibres = () if index is None else _fibres(index, operator.shape)
+        return TopTrim(self.fraction, operator, fibres)
 
     def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
         return _Kept(~self._largest(residual, min(2 * self.fraction, 1.0))), memory
@@ -148,8 +151,8 @@ class TopTrim(Loss):
         if self.operator is None:
             raise TypeError("this TopTrim knows no rows and columns yet; bind it to an operator")
         size = array_namespace(x).abs(x)
-        if hasattr(self.operator, "index"):
-            return _largest_entries(size, self.operator.index, self.operator.shape, fraction)
+        if self.fibres:
+            return _largest_entries(size, self.fibres, fraction)
         return _largest_dense(size, fraction)
 
 
@@ -174,21 +177,26 @@ def _largest_dense(size: Array, fraction: float) -> Array:
     return chosen
 
 
-def _largest_entries(
-    size: Array, index: tuple[Array, ...], shape: tuple[int, ...], fraction: float
-) -> Array:
-    """The same among the observed entries of every fibre."""
-    xp = array_namespace(size)
-    m = size.shape[0]
-    position = xp.arange(m, dtype=xp.int64, device=device(size))
-    by_size = xp.argsort(size, descending=True, stable=True)
-    chosen = xp.ones_like(size, dtype=xp.bool)
+def _fibres(index: tuple[Array, ...], shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """For every mode the number of the fibre along it that an entry lies on, from 0."""
+    xp = array_namespace(*index)
+    found = []
     for k in range(len(shape)):
         fibre = xp.zeros_like(index[0])
         for j, n in enumerate(shape):
             if j != k:
                 fibre = fibre * n + index[j]
-        fibre = xp.unique_inverse(fibre)[1]
+        found.append(xp.unique_inverse(fibre)[1])
+    return tuple(found)
+
+
+def _largest_entries(size: Array, fibres: tuple[Array, ...], fraction: float) -> Array:
+    """Entries among the ⌊fraction · n⌋ largest of the n observed ones of each of their fibres."""
+    xp = array_namespace(size)
+    position = xp.arange(size.shape[0], dtype=xp.int64, device=device(size))
+    by_size = xp.argsort(size, descending=True, stable=True)
+    chosen = xp.ones_like(size, dtype=xp.bool)
+    for fibre in fibres:
         order = xp.take(by_size, xp.argsort(xp.take(fibre, by_size), stable=True))
         fibre = xp.take(fibre, order)
         every = xp.arange(int(fibre[-1]) + 2, dtype=fibre.dtype, device=device(fibre))
@@ -263,12 +271,16 @@ class SoftTrim(Loss):
             object.__setattr__(self, "schedule", threshold)
 
     def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
-        # What is remembered names its t: to look at the same iterate twice (when a run is
-        # resumed there) must not move the threshold twice.
-        at, threshold = memory.get("threshold", (None, None))
+        if not isinstance(self.schedule, ThresholdRule):
+            return _Huber(self._threshold(t + 1, residual, None)), memory
+        # What is remembered names its rule and its t: another rule's means nothing, and to
+        # look at the same iterate twice (when a run is resumed) must not move it twice.
+        rule, at, threshold = memory.get("threshold", (None, None, None))
+        if rule != self.schedule:
+            at = threshold = None
         if at != t:
             threshold = self._threshold(t + 1, residual, threshold)
-        return _Huber(threshold), {**memory, "threshold": (t, threshold)}
+        return _Huber(threshold), {**memory, "threshold": (self.schedule, t, threshold)}
 
     def clean(self, y: Array) -> Array:
         return _clip(y, self._threshold(0, y, None))[0]
@@ -281,13 +293,33 @@ class SoftTrim(Loss):
         return checks.number(f"schedule({t})", self.schedule(t), least=0)
 
 
+def thresholds(start: float, first: float, ratio: float) -> Callable[[int], float]:
+    """The theory's schedule for tensor robust PCA: ζ₀ = start, then ζ_t = first · ratio^(t−1).
+
+    The theorem asks for ‖X⋆‖_∞ ≤ start ≤ 2‖X⋆‖_∞, first = 8 √(μ³ r₁r₂r₃ / n₁n₂n₃) σ_min(X⋆) and
+    ratio = 1 − 0.45 step; start = first = ‖X⋆‖_∞ takes fewer iterations.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> [sg.thresholds(3.0, 2.0, 0.5)(t) for t in range(4)]
+    [3.0, 2.0, 1.0, 0.5]
+    """
+    start = checks.number("start", start, least=0, open_=True)
+    first = checks.number("first", first, least=0, open_=True)
+    ratio = checks.number("ratio", ratio, least=0, most=1, open_=True)
+    return lambda t: first * ratio ** (t - 1) if t else start
+
+
 @dataclass(frozen=True)
 class median_threshold:  # noqa: N801  (reads as a verb's argument, like the step rules)
-    """ζ_t = max(multiple · 1.4826 · median|r|, ratio · ζ_{t−1}): a robust scale, no oracle.
+    """ζ_t = max(multiple · σ̂_t, ratio · ζ_{t−1}): a robust scale of the residual, no oracle.
 
-    1.4826 · median|r| estimates the standard deviation of the clean part of a residual
+    σ̂ = 1.4826 · median|r| estimates the standard deviation of the clean part of a residual
     whatever a minority of gross errors do; `ratio` keeps the threshold from collapsing
-    faster than the iteration converges.
+    faster than the iteration converges. At first, where the residual is the data, σ̂ comes
+    from the 70 % quantile of what is not zero instead, because data may well be zero for
+    the most part.
 
     Parameters
     ----------
@@ -299,7 +331,7 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
     Examples
     --------
     >>> import numpy as np, scaledgd as sg
-    >>> float(sg.median_threshold().pick(1, np.asarray([1.0, -1.0, 99.0]), last=None))
+    >>> float(sg.median_threshold().pick(1, np.asarray([1.0, -1.0, 99.0]), last=0.1))
     4.4478
     """
 
@@ -313,9 +345,10 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
     def pick(self, t: int, residual: Array, last: Any) -> Any:
         xp = array_namespace(residual)
         size = xp.reshape(xp.abs(residual), (-1,))
-        middle = kernels.kth_largest(size, size.shape[0] - (size.shape[0] - 1) // 2, 0)[0]
-        scale = self.multiple * 1.4826 * middle
         if last is None:
-            return scale
-        floor = self.ratio * last
+            clear = int(xp.count_nonzero(size > 1e-6 * xp.max(size)))
+            upper = kernels.kth_largest(size, max(1, round(0.3 * clear)), 0)[0]
+            return self.multiple / 1.0364 * upper
+        middle = kernels.kth_largest(size, size.shape[0] - (size.shape[0] - 1) // 2, 0)[0]
+        scale, floor = self.multiple * 1.4826 * middle, self.ratio * last
         return xp.where(scale > floor, scale, xp.zeros_like(scale) + floor)

@@ -194,9 +194,23 @@ def _checked(step: Any) -> Any:
     return checks.number("step", step, least=0)
 
 
-def _check_projection(project: Any) -> None:
+def check_projection(project: Any) -> None:
     if project is not None and not callable(project):
         raise TypeError(f"project must be a function of factors, not {project!r}")
+    if getattr(project, "__name__", "") == "incoherence":
+        raise TypeError("write project=incoherence(radius), not project=incoherence")
+
+
+def _checked_update(update: Any) -> tuple[int, ...] | None:
+    if update is None:
+        return None
+    try:
+        blocks = tuple(checks.count("update", k) for k in update)
+    except TypeError:
+        blocks = ()
+    if not blocks or len(set(blocks)) < len(blocks):
+        raise ValueError(f"update must be a tuple of distinct block numbers, not {update!r}")
+    return blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +226,7 @@ def _moves(state: State, step: Any, update: tuple[int, ...] | None) -> list[_Mov
     """Which blocks move by which rule: all by one, or each by its own."""
     factors, n = state.factors, len(state.factors.blocks)
     free = factors.free if update is None else update
-    if not set(free) <= set(range(n)):
+    if max(free) >= n:
         raise ValueError(
             f"update must name blocks 0 .. {n - 1} of {type(factors).__name__}, not {free}"
         )
@@ -226,8 +240,9 @@ def _moves(state: State, step: Any, update: tuple[int, ...] | None) -> list[_Mov
             "one step, or one per block"
         )
     # what another rule remembered, before a run was resumed with this one, means nothing here
-    last = {(part, rule): kept for part, rule, kept in state.memory.get("step", ())}
-    return [_Move(part, rule, last.get((part, rule))) for part, rule in parts]
+    last = {part: (rule, kept) for part, rule, kept in state.memory.get("step", ())}
+    known = [(part, rule, last.get(part, (None, None))) for part, rule in parts]
+    return [_Move(part, rule, kept if rule == old else None) for part, rule, (old, kept) in known]
 
 
 def _descend(
@@ -240,9 +255,12 @@ def _descend(
     """Move the blocks along −direction by what the step, a number or a rule, says.
 
     With a tuple of steps each block has its own: a rule then sees the direction of its
-    block alone.
+    block alone, and of several such moves the mean is made, because together they would
+    go too far.
     """
     factors = state.factors
+    moves = _moves(state, step, update)
+    share = max(1, sum(isinstance(move.rule, StepRule) for move in moves))
 
     def moved(amounts: dict[int, Number]) -> Factors:
         result = factors.with_blocks(
@@ -259,11 +277,12 @@ def _descend(
 
     amounts: dict[int, Number] = {}
     remembered = []
-    for move in _moves(state, step, update):
+    for move in moves:
         amount = move.rule
         if isinstance(move.rule, StepRule):
             amount, kept = move.rule.pick(ray(move))
             remembered.append((move.part, move.rule, kept))
+            amount = amount / share
         elif callable(move.rule):
             amount = checks.number(f"step({state.t})", move.rule(state.t), least=0)
         amounts |= dict.fromkeys(move.part, amount)
@@ -310,7 +329,8 @@ class ScaledGD:
         if not callable(self.damping):
             damping = checks.number("damping", self.damping, least=0)
             object.__setattr__(self, "damping", damping)
-        _check_projection(self.project)
+        check_projection(self.project)
+        object.__setattr__(self, "update", _checked_update(self.update))
 
     def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
         step = state.factors.default_step if self.step is None else self.step
@@ -361,7 +381,8 @@ class GradientDescent:
         object.__setattr__(self, "step", _checked(self.step))
         object.__setattr__(self, "balance", checks.number("balance", self.balance, least=0))
         object.__setattr__(self, "level", checks.number("level", self.level, least=0, open_=True))
-        _check_projection(self.project)
+        check_projection(self.project)
+        object.__setattr__(self, "update", _checked_update(self.update))
 
     def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
         if self.balance:

@@ -30,7 +30,9 @@ def _mode_svds(
         bases, small = (None,) * X.ndim, X
     if small.ndim < 2:
         raise ValueError(f"X must be a matrix or tensor, not of shape {tuple(small.shape)}")
-    ranks = rank if isinstance(rank, tuple) else (rank,) * small.ndim
+    ranks = tuple(rank) if isinstance(rank, (tuple, list)) else (rank,) * small.ndim
+    if len(ranks) != small.ndim:
+        raise ValueError(f"rank {rank} must have one entry per mode, {small.ndim}, or be a number")
     found = []
     for k, (Q, r) in enumerate(zip(bases, ranks, strict=True)):
         U, s, _ = xp.linalg.svd(unfold(small, k), full_matrices=False)
@@ -167,6 +169,8 @@ def dist(factors: LowRank | Symmetric, truth: LowRank | Symmetric) -> Distance:
     r = L.shape[1]
     if s[-1] <= s[0] * max(U.shape[0], V.shape[0]) * epsilon(s):
         raise ValueError(f"truth has {r} columns but a smaller rank; give factors of its rank")
+    unit = float(s[0])  # squares below: measure in units of σ₁
+    L, R, L_star, s = L / unit**0.5, R / unit**0.5, L_star / unit**0.5, s / unit
     root = np.sqrt(s)
     # Only the parts of L⋆, R⋆ in the ranges of L and R depend on Q: all is r × r.
     (QL, TL), (QR, TR) = np.linalg.qr(L), np.linalg.qr(R)
@@ -209,7 +213,7 @@ def dist(factors: LowRank | Symmetric, truth: LowRank | Symmetric) -> Distance:
     starts = [left] if np.linalg.cond(right) > 1e12 else [left, np.linalg.inv(right).conj().T]
     found = min((minimise(start) for start in starts), key=lambda f: float(f.cost))
     Q = unpack(found.x)
-    value = float(np.sqrt(2 * found.cost + rest))
+    value = unit * float(np.sqrt(2 * found.cost + rest))
     J, f = jacobian(found.x), residual(found.x)
     slack = max(float(np.linalg.norm(f)), 1e-8 * s[0]) * np.linalg.norm(J)
     stationary = np.linalg.norm(J.T @ f) <= 1e-6 * slack

@@ -220,10 +220,16 @@ class Sensing(Operator):
     def apply(self, factors: Factors) -> Array:
         X = factors.full()
         x = array_namespace(X).reshape(X, (-1,))
-        return self.matrix @ x if self.dense else _like(self.matrix.matvec(x), x)
+        return (
+            self.matrix @ x if self.dense else _like(self.matrix.matvec(x), x, self.matrix.shape[0])
+        )
 
     def adjoint(self, w: Array) -> Ambient:
-        x = conj(self.matrix.T @ conj(w)) if self.dense else _like(self.matrix.rmatvec(w), w)
+        x = (
+            conj(self.matrix.T @ conj(w))
+            if self.dense
+            else _like(self.matrix.rmatvec(w), w, self.matrix.shape[1])
+        )
         return Dense(array_namespace(w).reshape(x, self.shape))
 
     def spectral(self, y: Array, kept: int | None) -> Ambient:
@@ -231,9 +237,11 @@ class Sensing(Operator):
         return self.adjoint(y if kept is None else y / kept)
 
 
-def _like(result: Array, given: Array) -> Array:
+def _like(result: Array, given: Array, n: int) -> Array:
     """What a linear operator returned, in the dtype it was given; it must be of one library."""
     xp = checks.namespace(data=given, **{"what A returned": result})
+    if tuple(result.shape) != (n,):
+        raise ValueError(f"A must return vectors of shape ({n},), not {tuple(result.shape)}")
     if is_complex(result) and not is_complex(given):
         raise TypeError("A is complex but the data are real; make y complex")
     return xp.astype(result, given.dtype, copy=False)

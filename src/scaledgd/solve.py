@@ -208,8 +208,7 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
         nonlocal zero
         value = history[-1]["value"]
         if len(history) == 1:  # the loss of X = 0 is what this run's values are small against
-            blocks = tuple(0 * B for B in state.factors.blocks)
-            zero = _float(state.objective(state.factors.with_blocks(blocks)))
+            zero = _at_zero(state)
         eps = epsilon(state.factors.blocks[0])
         # rounding is eps of the data, and a smooth loss is quadratic there
         if value <= 20 * (eps**2 if state.problem.smooth else eps) * zero:
@@ -221,13 +220,20 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
     return rule
 
 
-def gradient_norm(tol: float = 1e-9) -> StoppingRule:
+def gradient_norm(tol: float = 1e-9, update: tuple[int, ...] | None = None) -> StoppingRule:
     """Stop when the scaled gradient is at most `tol` of that of the data alone.
 
     The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P; it is compared with the same for
     the gradient at X = 0 pulled back to the same factors. The ratio does not depend on the
     parameterisation, nor on the scales of the data, the operator or the loss. It does not
     vanish for `Absolute`, whose subgradients do not.
+
+    Parameters
+    ----------
+    tol : float
+        Taken as ten times the precision of the data where it is less.
+    update : tuple of int, optional
+        The blocks to look at; give those that the method updates where it was told which.
 
     Examples
     --------
@@ -239,19 +245,23 @@ def gradient_norm(tol: float = 1e-9) -> StoppingRule:
     """
     tol = checks.number("tol", tol, least=0)
     Z: Any = None
+    whole = math.nan
 
     def size(factors: Factors, grads: Blocks) -> float:
         direction = factors.precondition(grads)
-        square = sum(_float(inner(g, d)) for g, d in zip(grads, direction, strict=True))
+        chosen = factors.free if update is None else update
+        square = sum(_float(inner(grads[k], direction[k])) for k in chosen)
         return math.sqrt(max(square, 0.0))
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        nonlocal Z
+        nonlocal Z, whole
+        F = state.factors
         if len(history) == 1:
             Z = state.problem.gradient_at_zero()
-        F = state.factors
-        ours, whole = size(F, state.gradient), size(F, F.pullback(Z))
-        if ours <= tol * whole:
+        if len(history) % 10 == 1:  # it hardly moves, and costs as much as a gradient
+            whole = size(F, F.pullback(Z))
+        ours = size(F, state.gradient)
+        if ours <= max(tol, 10 * epsilon(F.blocks[0])) * whole:
             return Stop(f"the scaled gradient is {ours / (whole or 1.0):.2g} of that of the data")
         return None
 
@@ -345,8 +355,9 @@ def solve(
                 state, best = fresh, _better(problem, fresh, best, len(history) - 1)
                 if callback is not None and callback(state):
                     verdict = Stop("stopped by the callback", converged=False)
-                for rule in rules:
-                    verdict = verdict or rule(state, history)
+                with clock:  # what it takes to know when to stop counts
+                    for rule in rules:
+                        verdict = verdict or rule(state, history)
                 if verdict is None and state.t - t >= max_iter:
                     verdict = _exhausted(max_iter, rules)
             if verdict is None and state is not None and best is not None:
@@ -366,7 +377,11 @@ def solve(
         )
     if verdict is None:
         return _rolled_back(best, history)
-    return Result(state, f"{verdict.reason} (iteration {state.t})", verdict.converged, history)
+    status = f"{verdict.reason} (iteration {state.t})"
+    if not verdict.converged and _grew(problem, state, history):
+        status = f"diverging: the loss grew to {history[-1]['value']:.2g}; {ADVICE}; {status}"
+        warnings.warn(status, DivergenceWarning, stacklevel=2)
+    return Result(state, status, verdict.converged, history)
 
 
 def _check_pieces(problem: Any, method: Any, metrics: Any, callback: Any) -> None:
@@ -388,7 +403,7 @@ def _check_pieces(problem: Any, method: Any, metrics: Any, callback: Any) -> Non
 def _rules(stop: Any) -> list[StoppingRule]:
     if stop is None:
         return []
-    rules = list(stop) if isinstance(stop, (list, tuple)) else [stop]
+    rules = list(stop) if isinstance(stop, Iterable) else [stop]
     for rule in rules:
         if rule in (loss_change, gradient_norm, time_limit):
             raise TypeError(f"write stop={rule.__name__}(...), not stop={rule.__name__}")
@@ -460,6 +475,20 @@ def _better(problem: Problem, state: State, best: State | None, n: int) -> State
     if n > 10 and n % 10:
         return best
     return state if _float(state.value) <= _float(state.objective(best.factors)) else best
+
+
+def _grew(problem: Problem, state: State, history: list[Record]) -> bool:
+    """Whether a run went the wrong way: far above its start, and above X = 0."""
+    value = history[-1]["value"]
+    if not problem.comparable or value <= 1e3 * history[0]["value"]:
+        return False
+    return bool(value > _at_zero(state))
+
+
+def _at_zero(state: State) -> float:
+    """The loss of X = 0, as this iterate sees it."""
+    blocks = tuple(0 * B for B in state.factors.blocks)
+    return _float(state.objective(state.factors.with_blocks(blocks)))
 
 
 def _exhausted(max_iter: int, rules: list[StoppingRule]) -> Stop:

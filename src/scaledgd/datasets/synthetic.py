@@ -37,6 +37,8 @@ def low_rank(n1: int, n2: int, rank: int, kappa: float, rng: Seed = None) -> Low
     10.0
     """
     rng = np.random.default_rng(rng)
+    rank = checks.rank(rank, (n1, n2))
+    kappa = checks.number("kappa", kappa, least=1)
     root = np.sqrt(np.linspace(1, 1 / kappa, rank))
     return LowRank(_vectors(n1, rank, rng) * root, _vectors(n2, rank, rng) * root)
 
@@ -72,6 +74,7 @@ def matrix_completion(
     2.0
     """
     rng = np.random.default_rng(rng)
+    p = checks.number("p", p, least=0, most=1, open_=True)
     truth = low_rank(n1, n2, rank, kappa, rng)
     index = np.nonzero(rng.random((n1, n2)) < p)
     y = truth.at(index)
@@ -168,11 +171,11 @@ def quadratic_sampling(
 def low_rank_tensor(
     shape: tuple[int, ...], ranks: int | tuple[int, ...], kappa: float, rng: Seed = None
 ) -> Tucker:
-    """A tensor with incoherent factors and a mode-1 spectrum from 1/√r to 1/(κ√r).
+    """A tensor with incoherent factors and the mode-1 spectrum linspace(1, 1/κ, r).
 
-    With equal ranks the core is 1/√r where (j₁ + j₂ + …) mod r = 0, times linspace(1, 1/κ, r)
-    along mode 1 (the monograph's experiments); with different ranks it is random with that
-    spectrum in mode 1. The other modes are well conditioned.
+    With equal ranks the core is constant where (j₁ + j₂ + …) mod r = 0, times that spectrum
+    along mode 1 (the monograph's experiments), and the other modes are well conditioned;
+    with different ranks it is random.
 
     Examples
     --------
@@ -182,14 +185,16 @@ def low_rank_tensor(
     ((30, 25, 20), (3, 3, 3))
     """
     rng = np.random.default_rng(rng)
+    shape = checks.shape("shape", shape)
     ranks = checks.ranks(ranks, shape)
+    kappa = checks.number("kappa", kappa, least=1)
     r, d = ranks[0], len(ranks)
     spectrum = np.linspace(1, 1 / kappa, r).reshape(-1, *(1,) * (d - 1))
     if len(set(ranks)) == 1:
         core = (sum(np.indices(ranks)) % r == 0) / r ** ((d - 2) / 2) * spectrum
     else:
         rows = np.linalg.qr(rng.standard_normal((math.prod(ranks[1:]), r)))[0].T
-        core = (rows / math.sqrt(r)).reshape(ranks) * spectrum
+        core = rows.reshape(ranks) * spectrum
     factors = (_vectors(n, k, rng) for n, k in zip(shape, ranks, strict=True))
     return Tucker(tuple(factors), core)
 
@@ -212,6 +217,7 @@ def tensor_completion(
     (9, 8, 7)
     """
     rng = np.random.default_rng(rng)
+    p = checks.number("p", p, least=0, most=1, open_=True)
     truth = low_rank_tensor(shape, ranks, kappa, rng)
     index = np.nonzero(rng.random(shape) < p)
     y = truth.at(index)

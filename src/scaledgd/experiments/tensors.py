@@ -19,7 +19,6 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,11 +65,6 @@ def figure2(_: Path | None) -> bool:
     return good
 
 
-def _theory(first: float, eta: float) -> Callable[[int], float]:
-    """ζ₀ = ζ₁ = first, then falling by 1 − 0.45 η."""
-    return lambda t: first * (1 - 0.45 * eta) ** max(t - 1, 0)
-
-
 def robust(_: Path | None) -> bool:
     """Tensor robust PCA: 21/56/102 at 5 % for every κ, by the theory's schedule and without it."""
     good, eta = True, 0.4
@@ -79,7 +73,7 @@ def robust(_: Path | None) -> bool:
             problem, truth = sg.datasets.tensor_robust_pca((N,) * 3, R, kappa, fraction, rng=0)
             largest = float(np.max(np.abs(truth.full())))
             schedules: dict[str, Any] = {
-                "theory": _theory(largest, eta),
+                "theory": sg.thresholds(largest, largest, 1 - 0.45 * eta),
                 "median": sg.median_threshold(),
             }
             for name, schedule in schedules.items():

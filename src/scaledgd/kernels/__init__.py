@@ -12,7 +12,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from array_api_compat import array_namespace, is_numpy_namespace, is_torch_namespace
+from array_api_compat import (
+    array_namespace,
+    is_numpy_namespace,
+    is_torch_array,
+    is_torch_namespace,
+)
 
 from ..linalg import adjoint, conj, mode_product, unfold
 
@@ -23,9 +28,15 @@ CHUNK = 1 << 18
 """Numbers that a temporary may hold: about what stays in cache."""
 
 
-def _chunks(m: int, width: int) -> Iterator[slice]:
-    """Ranges of entries for which temporaries of `width` numbers each are small."""
-    step = max(256, CHUNK // width)
+def _chunks(like: Array, width: int, target: int = 0) -> Iterator[slice]:
+    """Ranges of entries, as many as `like` has, with temporaries of `width` numbers for each.
+
+    No shorter than the `target` rows that each is added up into, which would dominate; and
+    as long as memory lets them be where the arithmetic is far away.
+    """
+    near = not is_torch_array(like) or like.device.type == "cpu"
+    m = like.shape[0]
+    step = max(256, target, (CHUNK if near else CHUNK << 8) // width)
     return (slice(s, min(s + step, m)) for s in range(0, m, step))
 
 
@@ -38,12 +49,12 @@ def gather(modes: tuple[Array, ...], index: Index, core: Array | None = None) ->
     parts = []
     if core is None:
         A, B = modes[0], conj(modes[1])  # vecdot conjugates its first argument
-        for part in _chunks(index[0].shape[0], 2 * A.shape[1]):
+        for part in _chunks(index[0], 2 * A.shape[1]):
             i, j = (x[part] for x in index)
             parts.append(xp.vecdot(xp.take(B, j, axis=0), xp.take(A, i, axis=0)))
     else:
         small = _Absorbed(modes, core)
-        for part in _chunks(index[0].shape[0], 2 * small.width):
+        for part in _chunks(index[0], 2 * small.width):
             parts.append(small.contracted(small.at(index, part), small.rows(index, part)))
     if not parts:
         return xp.zeros_like(modes[0][:0, 0])
@@ -127,7 +138,7 @@ class Pattern:
         columns = {j: _compact(conj(M).T) for j, M in enumerate(modes) if j != skip}
         widths = [modes[j].shape[1] for j in others]
         result: Any = 0
-        for part in _chunks(weights.shape[0], math.prod(widths)):
+        for part in _chunks(weights, math.prod(widths), self.shape[keep]):
             rows = [xp.take(columns[j], self.index[j][part], axis=1) for j in others]
             products = _outer([weights[part][None, :] * rows[0], *rows[1:]])
             i = self.index[keep][part]
@@ -150,7 +161,7 @@ class Pattern:
         small = _Absorbed(modes, core)
         grads: dict[int, Any] = dict.fromkeys(range(core.ndim), 0)
         outer: Any = 0
-        for part in _chunks(weights.shape[0], 2 * small.width):
+        for part in _chunks(weights, 2 * small.width, max(self.shape)):
             w, i = weights[part][None, :], self.index[small.mode][part]
             tensors, rows = small.at(self.index, part), small.rows(self.index, part)
             for k in small.rest:
