@@ -17,6 +17,18 @@ SQUARE = sg.LowRank(np.ones((3, 1)), np.ones((3, 1)))
 COMPLEX = sg.Observed(sg.Sensing(aslinearoperator(1j * np.ones((5, 9))), shape=(3, 3)), np.ones(5))
 
 
+class Columns:
+    """A linear operator that answers with columns."""
+
+    shape = (5, 9)
+
+    def matvec(self, x):
+        return np.ones((5, 1))
+
+    def rmatvec(self, w):
+        return np.ones((9, 1))
+
+
 def solve(problem=GOOD, method=sg.ScaledGD(), **kwargs):  # noqa: B008
     return sg.solve(problem, RANDOM, method, **kwargs)
 
@@ -285,7 +297,46 @@ CASES = {
         TypeError,
         "A is complex",
     ),
+    "update-int": (lambda: sg.ScaledGD(update=0), ValueError, "update must be a tuple"),
+    "update-empty": (lambda: sg.ScaledGD(update=()), ValueError, "update must be a tuple"),
+    "update-twice": (lambda: sg.ScaledGD(update=(0, 0)), ValueError, "update must be a tuple"),
+    "update-bool": (lambda: sg.ScaledGD(update=(True,)), ValueError, "update must be a tuple"),
+    "project-uncalled": (
+        lambda: sg.ScaledGD(project=sg.incoherence),
+        TypeError,
+        r"write project=incoherence\(radius\)",
+    ),
+    "start-project": (lambda: sg.spectral(1, 3.0), TypeError, "project must be"),
+    "operator-shape": (
+        lambda: sg.Observed(sg.Sensing(Columns(), shape=(3, 3)), np.ones(5)).linearize(SQUARE),
+        ValueError,
+        r"vectors of shape \(5,\)",
+    ),
+    "thresholds": (lambda: sg.thresholds(1.0, 1.0, 2.0), ValueError, "ratio must be"),
+    "kappa": (lambda: sg.datasets.low_rank(9, 8, 2, kappa=0.0), ValueError, "kappa must be"),
+    "probability": (
+        lambda: sg.datasets.matrix_completion(9, 8, 2, 1, p=2.0),
+        ValueError,
+        "p must be",
+    ),
     # tensors
+    "hosvd-tol": (lambda: sg.hosvd(2, tol="x"), TypeError, "tol must be"),
+    "hosvd-hankel": (
+        lambda: sg.hosvd(1)(sg.HankelCompletion(np.ones(5), np.ones(5, bool), 3)),
+        ValueError,
+        "use spectral",
+    ),
+    "ranks-bool": (lambda: sg.hosvd(True)(CUBE), TypeError, "ranks must be"),
+    "metric-ranks": (
+        lambda: sg.metrics.condition_number(np.ones((3, 3, 3)), (1, 1)),
+        ValueError,
+        "one entry per mode",
+    ),
+    "dist-tucker": (
+        lambda: sg.metrics.dist(sg.hosvd(1)(CUBE), sg.hosvd(1)(CUBE)),
+        TypeError,
+        "LowRank or Symmetric",
+    ),
     "ranks-length": (lambda: sg.hosvd((2, 2))(CUBE), ValueError, "one rank per mode"),
     "ranks-large": (lambda: sg.hosvd((5, 2, 2))(CUBE), ValueError, r"ranks\[0\] must be"),
     "ranks-zero": (lambda: sg.diagonal_deleted((2, 0, 2))(CUBE), ValueError, "between 1 and 3"),

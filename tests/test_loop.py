@@ -415,3 +415,67 @@ def test_single_precision_in_single_precision_out(dtype):
         result = sg.solve(problem, sg.spectral(2), method, max_iter=150)
         assert all(B.dtype == dtype for B in result.factors.blocks)
         assert float(sg.metrics.relative_error(result.factors, truth)) < 1e-4
+
+
+def test_what_it_takes_to_know_when_to_stop_is_on_the_clock(instance):
+    problem, _ = instance
+
+    def slow(state, history):
+        time.sleep(0.05)
+
+    result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=6, stop=slow)
+    assert result.history[-1]["seconds"] >= 0.3
+
+
+def test_a_finite_divergence_is_said_too(instance):
+    problem, _ = instance
+    with pytest.warns(sg.DivergenceWarning, match="diverging: the loss grew"):
+        result = sg.solve(problem, sg.spectral(3), sg.GradientDescent(5.0), max_iter=4)
+    assert result.state.t == 4
+    assert result.status.startswith("diverging")
+
+
+def test_gradient_norm_looks_at_the_blocks_that_move(instance):
+    problem, _ = instance
+    method = sg.ScaledGD(0.5, update=(0,))
+    rule = sg.gradient_norm(1e-6, update=(0,))
+    result = sg.solve(problem, sg.spectral(3), method, max_iter=200, stop=rule)
+    assert result.converged
+    other = sg.solve(problem, sg.spectral(3), method, max_iter=200, stop=sg.gradient_norm(1e-6))
+    assert not other.converged
+
+
+def test_gradient_norm_knows_single_precision(instance):
+    problem, _ = instance
+    single = sg.Observed(problem.operator, problem.y.astype(np.float32), scale=problem.scale)
+    result = sg.solve(single, sg.spectral(3), sg.ScaledGD(), max_iter=300, stop=sg.gradient_norm())
+    assert result.converged
+
+
+def test_another_threshold_rule_does_not_inherit(instance):
+    problem, _ = instance
+    first = sg.Observed(problem.operator, problem.y, sg.SoftTrim(sg.median_threshold()))
+    half = sg.solve(first, sg.spectral(3), sg.ScaledGD(), max_iter=5)
+    for loss in (sg.SoftTrim(1e-3), sg.SoftTrim(sg.median_threshold(5.0))):
+        second = sg.Observed(problem.operator, problem.y, loss)
+        resumed = sg.solve(second, half.state, sg.ScaledGD(), max_iter=0)
+        fresh = second.linearize(half.factors, half.state.t)
+        assert resumed.history[0]["value"] == float(fresh.value)
+
+
+class Halving:
+    """A user's own rule, which need not be hashable."""
+
+    __hash__ = None
+
+    def pick(self, ray):
+        step = 0.8 if ray.remembered is None else 0.5 * ray.remembered
+        return step, step
+
+
+def test_a_user_can_write_a_step_rule(instance):
+    problem, _ = instance
+    rule = Halving()
+    ours = sg.solve(problem, sg.spectral(3), sg.ScaledGD(rule), max_iter=4)
+    same = sg.solve(problem, sg.spectral(3), sg.ScaledGD(sg.geometric(0.8, 0.5)), max_iter=4)
+    assert blocks_equal(ours.factors, same.factors)

@@ -144,3 +144,13 @@ def test_scaled_gd_contracts_the_distance():
     )
     ratios = np.asarray(distances[1:]) / np.asarray(distances[:-1])
     assert np.all(ratios < 0.85)
+
+
+def test_dist_is_proportional_to_the_scale():
+    truth = sg.datasets.low_rank(20, 15, 2, 5, rng=0)
+    F = sg.LowRank(truth.L + 0.01, truth.R - 0.01)
+    d = float(dist(F, truth))
+    for factor in (1e-100, 1e100):
+        big = dist(sg.LowRank(factor * F.L, F.R), sg.LowRank(factor * truth.L, truth.R))
+        assert float(big) / factor == pytest.approx(d, rel=1e-9)
+        assert big.attained

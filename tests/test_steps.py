@@ -129,6 +129,11 @@ def test_rules_can_differ_between_blocks():
     problem, truth = sg.datasets.matrix_completion(100, 80, 3, 5, 0.5, rng=0)
     method = sg.ScaledGD((sg.line_search(), 0.5))
     assert trajectory(problem, sg.spectral(3), method, truth, 100)[-1] < 1e-8
+    searches = sg.ScaledGD((sg.line_search(), sg.line_search()))
+    assert trajectory(problem, sg.spectral(3), searches, truth, 150)[-1] < 1e-8
+    tensor, cube = sg.datasets.tensor_completion((20, 15, 12), (2, 3, 2), 5, 0.5, rng=0)
+    each = sg.ScaledGD((sg.line_search(),) * 4)
+    assert trajectory(tensor, sg.diagonal_deleted((2, 3, 2)), each, cube, 150)[-1] < 1e-6
     with pytest.raises(ValueError, match="one per block"):
         sg.solve(problem, sg.spectral(3), sg.ScaledGD((0.1, 0.1, 0.1)))
 

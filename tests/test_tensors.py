@@ -546,3 +546,65 @@ def test_unequal_ranks_cost_the_product_over_the_largest(ranks, monkeypatch):
     reference = sg.Observed(sg.Full(shape), F.full() - Z).linearize(F).gradient
     for g, h in zip(grads, reference, strict=True):
         np.testing.assert_allclose(g, h, atol=1e-9)
+
+
+# ---- corners
+
+
+def test_projection_leaves_an_uncompressed_mode_alone():
+    rng = np.random.default_rng(16)
+    bases = (np.linalg.qr(draw(rng, n, 3))[0] for n in (20, 15))
+    F = sg.Tucker((*bases, np.eye(3)), draw(rng, 3, 3, 3) * np.asarray([1, 0.1, 0.1]))
+    P = sg.incoherence(0.3 * float(F.norm()))(F)
+    np.testing.assert_array_equal(P.factors[2], np.eye(3))
+    assert not np.allclose(P.factors[0], F.factors[0])
+
+
+def test_a_long_mode_does_not_slow_the_gradient():
+    """Chunks are no shorter than what they are added up into: one of each here."""
+    from scaledgd import kernels
+
+    rng = np.random.default_rng(17)
+    shape, m = (200_000, 30, 20), 50_000
+    index = tuple(rng.integers(0, n, m) for n in shape)
+    pattern = kernels.pattern(index, shape)
+    modes = tuple(draw(rng, n, 3) for n in shape)
+    calls = []
+    original = kernels.scatter
+    kernels.scatter = lambda *args: calls.append(1) or original(*args)
+    try:
+        pattern.tucker_gradients(draw(rng, m), modes, draw(rng, 3, 3, 3))
+    finally:
+        kernels.scatter = original
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("kappa", [5, 20])
+def test_robust_pca_of_data_that_are_half_zero(kappa):
+    """Singular vectors of two ±1 columns are half zeros, and so is most of X."""
+    problem, truth = sg.datasets.tensor_robust_pca((30, 25, 20), 2, kappa, 0.01, rng=0)
+    assert np.mean(np.abs(truth.full()) < 1e-12) > 0.4
+    result = sg.solve(problem, sg.hosvd(2), sg.ScaledGD(), max_iter=150)
+    assert float(sg.metrics.relative_error(result.factors, truth)) < 1e-9
+
+
+def test_hosvd_keeps_the_digits_that_grams_lose():
+    for dtype, kappa, bound in ((np.float64, 1e7, 1e-11), (np.float32, 1e3, 1e-5)):
+        truth = sg.datasets.low_rank_tensor((60, 50, 45), (3, 3, 3), kappa, rng=0)
+        Y = truth.full().astype(dtype)
+        F = sg.hosvd(3)(sg.Observed(sg.Full(Y.shape), Y))
+        assert np.linalg.norm(F.full() - Y) < bound * np.linalg.norm(Y)
+
+
+def test_the_starts_of_tensors_are_scale_free():
+    Y = sg.datasets.low_rank_tensor((30, 25, 20), (2, 2, 2), 3, rng=0).full()
+    for factor in (1e-100, 1e100):
+        F = sg.hosvd(2)(sg.Observed(sg.Full(Y.shape), factor * Y))
+        np.testing.assert_allclose(F.full() / factor, Y, atol=1e-12)
+
+
+def test_the_spectrum_of_the_instances_is_what_they_say():
+    for ranks in (3, (3, 2, 2), (2, 3, 3)):
+        X = sg.datasets.low_rank_tensor((20, 18, 16), ranks, 10, rng=0)
+        s = np.linalg.svd(unfold(X.full(), 0), compute_uv=False)[: X.ranks[0]]
+        np.testing.assert_allclose(s, np.linspace(1, 0.1, X.ranks[0]), atol=1e-12)
