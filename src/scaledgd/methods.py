@@ -14,7 +14,7 @@ from array_api_compat import array_namespace
 
 from . import checks
 from .factors import Blocks, Factors
-from .linalg import inner
+from .linalg import epsilon, inner
 from .solve import Memory, Problem, State
 
 Array = Any
@@ -131,13 +131,13 @@ def geometric(first: float, ratio: float) -> Callable[[int], float]:
 class line_search:  # noqa: N801
     """A step found by trying: works for every operator and loss.
 
-    For smooth losses it backtracks on the objective of the iterate.
-    The first trial is twice the last accepted step. A step is accepted where the objective
-    fell by at least `decrease` of what the slope promised; otherwise the next trial is the
-    minimiser of the parabola through what is known, so that operators which are not
-    normalised cost one or two evaluations more, once. If nothing is accepted the iterate
-    stays where it is. Nonsmooth losses would make it jam where many residuals vanish:
-    there it is `polyak(best=None)`.
+    For smooth losses it backtracks on the objective of the iterate. The first trial is
+    twice the last accepted step. A step is accepted where the objective fell by at least
+    `decrease` of what the slope promised; otherwise the next trial is the minimiser of the
+    parabola through what is known, so that operators which are not normalised cost one or
+    two evaluations more, once. If nothing is accepted before the promise is lost in
+    rounding, the iterate stays where it is. Nonsmooth losses would make it jam where many
+    residuals vanish: there it is `polyak(best=None)`.
 
     Parameters
     ----------
@@ -173,7 +173,10 @@ class line_search:  # noqa: N801
         step = 2 * ray.remembered if isinstance(ray.remembered, float) else self.first
         if not slope > 0:
             return 0.0, ray.remembered
+        rounding = epsilon(ray.slope) * value
         for _ in range(self.max_trials):
+            if self.decrease * step * slope <= rounding:
+                break
             trial = float(ray.state.objective(ray.move(step)))
             if trial <= value - self.decrease * step * slope:
                 return step, step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from array_api_compat import array_namespace, device
@@ -117,8 +118,12 @@ class Observed:
             problem=self,
         )
 
+    @cached_property
+    def value_at_zero(self) -> float:
+        return float(self.scale * self.loss(-self.y)[0])
+
+    @cached_property
     def gradient_at_zero(self) -> Ambient:
-        """The ambient gradient at X = 0: what gradients are to be compared with."""
         return self.operator.adjoint(self.scale * self.loss(-self.y)[1])
 
     def backproject(self, keep: float | None = None) -> Ambient:
@@ -240,6 +245,12 @@ class HankelCompletion:
             problem=self,
         )
 
+    @cached_property
+    def value_at_zero(self) -> float:
+        xp = array_namespace(self.y)
+        return float(0.5 / self.p * xp.sum(self.lengths * magnitude2(self.y)))
+
+    @cached_property
     def gradient_at_zero(self) -> Ambient:
         return Hankel(-self.y / self.p, self.n1)
 

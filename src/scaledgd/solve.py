@@ -88,7 +88,13 @@ class Problem(Protocol):
 
     def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State: ...
 
-    def gradient_at_zero(self) -> Ambient: ...
+    @property
+    def value_at_zero(self) -> float:
+        """The loss of X = 0: what values are to be compared with."""
+
+    @property
+    def gradient_at_zero(self) -> Ambient:
+        """The ambient gradient at X = 0: what gradients are to be compared with."""
 
     def backproject(self, keep: float | None = None) -> Ambient: ...
 
@@ -173,7 +179,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class DivergenceWarning(RuntimeWarning):
-    """A run left the finite numbers and was rolled back."""
+    """A run left the finite numbers and was rolled back, or is on its way there."""
 
 
 @dataclass(frozen=True)
@@ -202,13 +208,9 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
     True
     """
     tol = checks.number("tol", tol, least=0)
-    zero = math.nan
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        nonlocal zero
-        value = history[-1]["value"]
-        if len(history) == 1:  # the loss of X = 0 is what this run's values are small against
-            zero = _at_zero(state)
+        value, zero = history[-1]["value"], state.problem.value_at_zero
         eps = epsilon(state.factors.blocks[0])
         # rounding is eps of the data, and a smooth loss is quadratic there
         if value <= 20 * (eps**2 if state.problem.smooth else eps) * zero:
@@ -226,7 +228,8 @@ def gradient_norm(tol: float = 1e-9, update: tuple[int, ...] | None = None) -> S
     The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P; it is compared with the same for
     the gradient at X = 0 pulled back to the same factors. The ratio does not depend on the
     parameterisation, nor on the scales of the data, the operator or the loss. It does not
-    vanish for `Absolute`, whose subgradients do not.
+    vanish for `Absolute`, whose subgradients do not. Looked at every third iterate, because
+    it costs as much as a gradient.
 
     Parameters
     ----------
@@ -244,8 +247,6 @@ def gradient_norm(tol: float = 1e-9, update: tuple[int, ...] | None = None) -> S
     True
     """
     tol = checks.number("tol", tol, least=0)
-    Z: Any = None
-    whole = math.nan
 
     def size(factors: Factors, grads: Blocks) -> float:
         direction = factors.precondition(grads)
@@ -254,13 +255,10 @@ def gradient_norm(tol: float = 1e-9, update: tuple[int, ...] | None = None) -> S
         return math.sqrt(max(square, 0.0))
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        nonlocal Z, whole
+        if len(history) % 3 != 1:  # the comparison costs as much as a gradient
+            return None
         F = state.factors
-        if len(history) == 1:
-            Z = state.problem.gradient_at_zero()
-        if len(history) % 10 == 1:  # it hardly moves, and costs as much as a gradient
-            whole = size(F, F.pullback(Z))
-        ours = size(F, state.gradient)
+        ours, whole = size(F, state.gradient), size(F, F.pullback(state.problem.gradient_at_zero))
         if ours <= max(tol, 10 * epsilon(F.blocks[0])) * whole:
             return Stop(f"the scaled gradient is {ours / (whole or 1.0):.2g} of that of the data")
         return None
@@ -378,7 +376,7 @@ def solve(
     if verdict is None:
         return _rolled_back(best, history)
     status = f"{verdict.reason} (iteration {state.t})"
-    if not verdict.converged and _grew(problem, state, history):
+    if not verdict.converged and _grew(problem, history):
         status = f"diverging: the loss grew to {history[-1]['value']:.2g}; {ADVICE}; {status}"
         warnings.warn(status, DivergenceWarning, stacklevel=2)
     return Result(state, status, verdict.converged, history)
@@ -477,18 +475,10 @@ def _better(problem: Problem, state: State, best: State | None, n: int) -> State
     return state if _float(state.value) <= _float(state.objective(best.factors)) else best
 
 
-def _grew(problem: Problem, state: State, history: list[Record]) -> bool:
+def _grew(problem: Problem, history: list[Record]) -> bool:
     """Whether a run went the wrong way: far above its start, and above X = 0."""
-    value = history[-1]["value"]
-    if not problem.comparable or value <= 1e3 * history[0]["value"]:
-        return False
-    return bool(value > _at_zero(state))
-
-
-def _at_zero(state: State) -> float:
-    """The loss of X = 0, as this iterate sees it."""
-    blocks = tuple(0 * B for B in state.factors.blocks)
-    return _float(state.objective(state.factors.with_blocks(blocks)))
+    first, value = history[0]["value"], history[-1]["value"]
+    return bool(problem.comparable and value > 1e3 * first and value > problem.value_at_zero)
 
 
 def _exhausted(max_iter: int, rules: list[StoppingRule]) -> Stop:

@@ -4,7 +4,7 @@
 what is expected; name parts to run some:
 
 - ``figure2``: iterations to 1e-3 of tensor completion over κ, ScaledGD, plain gradient
-  descent and regularised gradient descent (about six minutes);
+  descent and regularised gradient descent (about ten minutes);
 - ``robust``: tensor robust PCA with 5 % and 20 % corruptions to 1e-10;
 - ``noise``: the floors that ScaledGD and gradient descent reach at 40, 60 and 80 dB;
 - ``random``: from random starts instead of spectral ones;
@@ -21,6 +21,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -44,23 +45,29 @@ def _say(text: str, good: bool) -> bool:
 def figure2(_: Path | None) -> bool:
     """Fig. 2: 16 or 17 iterations for every κ, while gradient descent slows down as κ²."""
     good = True
-    plain_expected = {1: 16, 2: 52, 5: 412, 10: 2324}
+    expected = {1: 16, 2: 52, 5: 412, 10: 2324}
+    # the step is η/σ²_max for the factors and η for the core, and σ_max = 1
+    descents = {"plain": sg.GradientDescent(ETA), "regularised": sg.GradientDescent(ETA, 0.1)}
     for kappa in (1, 2, 5, 10, 20):
-        problem, truth = sg.datasets.tensor_completion((N,) * 3, R, kappa, P, rng=0)
-        run = _run(problem, sg.diagonal_deleted(R)(problem), truth)
-        scaled = counts(run, sg.ScaledGD(ETA), 40, stop_at=1e-3)[0]
-        good &= _say(f"figure 2  κ={kappa:<3} ScaledGD {scaled:g} (15 to 18)", 15 <= scaled <= 18)
-        if kappa not in plain_expected:
-            continue
-        expected = plain_expected[kappa]
-        steps = (ETA, ETA, ETA, ETA)  # η/σ²_max for the factors and η for the core: σ_max = 1
-        authors = sg.diagonal_deleted(R, variant="unbiased")(problem)
-        for name, balance in (("plain", 0.0), ("regularised", 0.1)):
-            method = sg.GradientDescent(steps, balance=balance)
-            baseline = _run(problem, authors, truth)
-            needed = counts(baseline, method, 2 * expected + 20, stop_at=1e-3)[0]
-            text = f"figure 2  κ={kappa:<3} {name} gradient descent {needed:g} ({expected})"
-            close = abs(needed - expected) <= max(2, 0.1 * expected)
+        needed: dict[str, list[float]] = {"ScaledGD": [], "plain": [], "regularised": []}
+        for seed in range(3):
+            problem, truth = sg.datasets.tensor_completion((N,) * 3, R, kappa, P, rng=seed)
+            run = _run(problem, sg.diagonal_deleted(R)(problem), truth)
+            needed["ScaledGD"].append(counts(run, sg.ScaledGD(ETA), 40, stop_at=1e-3)[0])
+            run = _run(problem, sg.diagonal_deleted(R, variant="unbiased")(problem), truth)
+            for name, method in descents.items():
+                if kappa in expected and (name == "plain" or seed == 0):
+                    limit = 2 * expected[kappa] + 20
+                    needed[name].append(counts(run, method, limit, stop_at=1e-3)[0])
+        for name, found in needed.items():
+            if not found:
+                continue
+            middle = median(found)
+            close = 15 <= middle <= 18
+            if name != "ScaledGD":
+                close = abs(middle - expected[kappa]) <= max(2, 0.1 * expected[kappa])
+            wanted = "16 or 17" if name == "ScaledGD" else f"{expected[kappa]}"
+            text = f"figure 2  κ={kappa:<3} {name:11s} {show(found)} (expected {wanted})"
             good &= _say(text, close or name == "regularised")
     return good
 
