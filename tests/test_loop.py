@@ -76,6 +76,14 @@ def test_a_callback_can_stop(instance, verdict):
     assert "callback" in result.status
 
 
+def test_a_callback_can_stop_by_raising(instance):
+    problem, _ = instance
+    states = iter(range(5))
+    result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), callback=lambda s: next(states) < 0)
+    assert result.state.t == 5
+    assert "callback" in result.status
+
+
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("rule", [sg.loss_change(1e-6), sg.gradient_norm(1e-6)])
 def test_stopping_rules_are_scale_free(rule, factor):

@@ -307,7 +307,8 @@ def solve(
     metrics : mapping of names to functions of the factors, optional
         Recorded in the history, off the clock.
     callback : callable, optional
-        Called with every state, off the clock; the run ends if it returns something true.
+        Called with every state, off the clock; the run ends if it returns something true or
+        raises StopIteration.
     interrupt : {"raise", "return"}
         What Ctrl-C does: raise `Interrupted`, a KeyboardInterrupt that carries the partial
         result, or return that result.
@@ -351,7 +352,7 @@ def solve(
                 if not math.isfinite(value):
                     break
                 state, best = fresh, _better(problem, fresh, best, len(history) - 1)
-                if callback is not None and callback(state):
+                if callback is not None and _stops(callback, state):
                     verdict = Stop("stopped by the callback", converged=False)
                 with clock:  # what it takes to know when to stop counts
                     for rule in rules:
@@ -396,6 +397,13 @@ def _check_pieces(problem: Any, method: Any, metrics: Any, callback: Any) -> Non
     taken = {"t", "value", "seconds"} & set(metrics or ())
     if taken:
         raise ValueError(f"metrics may not be named {sorted(taken)}: history has these already")
+
+
+def _stops(callback: Callable[[State], Any], state: State) -> bool:
+    try:
+        return bool(callback(state))
+    except StopIteration:
+        return True
 
 
 def _rules(stop: Any) -> list[StoppingRule]:
