@@ -608,3 +608,12 @@ def test_the_spectrum_of_the_instances_is_what_they_say():
         X = sg.datasets.low_rank_tensor((20, 18, 16), ranks, 10, rng=0)
         s = np.linalg.svd(unfold(X.full(), 0), compute_uv=False)[: X.ranks[0]]
         np.testing.assert_allclose(s, np.linspace(1, 0.1, X.ranks[0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("start", [sg.hosvd((3, 3, 3)), sg.diagonal_deleted((3, 3, 3))])
+def test_starts_have_the_ranks_asked_for_even_from_two_entries(start):
+    index = tuple(np.asarray([0, 1]) for _ in range(3))
+    problem = sg.Observed(sg.Entries(index, (60, 50, 45)), np.ones(2))
+    F = start(problem)
+    assert F.ranks == (3, 3, 3)
+    assert np.all(np.isfinite(F.full()))

@@ -181,14 +181,15 @@ class Pattern:
         return scatter(self.index[mode], square[None, :], self.shape[mode])[:, 0]
 
     def unfold(self, mode: int) -> Pattern:
-        """The pattern of an unfolding, empty columns left out."""
+        """The pattern of an unfolding, empty columns left out while there are as many as rows."""
         xp = array_namespace(*self.index)
         columns = xp.zeros_like(self.index[0])
         for j, n in enumerate(self.shape):
             if j != mode:
                 columns = columns * n + self.index[j]
         found, columns = xp.unique_inverse(columns)
-        return pattern((self.index[mode], columns), (self.shape[mode], int(found.shape[0])))
+        n = self.shape[mode]
+        return pattern((self.index[mode], columns), (n, max(n, int(found.shape[0]))))
 
 
 def pattern(index: Index, shape: tuple[int, ...]) -> Pattern:
