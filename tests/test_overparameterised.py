@@ -54,7 +54,7 @@ def test_the_time_hardly_depends_on_kappa_while_gradient_descent_fails():
     assert counts[20] <= 2 * counts[1]
 
 
-def test_too_much_damping_below_the_theorem_misses():
+def test_too_little_damping_misses_the_level():
     """λ = 0.1 σ_r lands above what λ = σ_r reaches from the same start."""
     kappa = 10
     problem, truth = symmetric_sensing(kappa)
