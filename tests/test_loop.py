@@ -2,8 +2,8 @@
 
 import itertools
 import pickle
-import signal
-import threading
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -52,6 +52,7 @@ def test_metrics_and_callbacks_are_off_the_clock(instance):
     def slow(_):
         time.sleep(0.05)
 
+    sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=1)  # imports are behind us
     since = time.perf_counter()
     result = sg.solve(
         problem,
@@ -61,8 +62,9 @@ def test_metrics_and_callbacks_are_off_the_clock(instance):
         metrics={"slow": lambda F: slow(F) or 0.0},
         callback=slow,
     )
-    assert time.perf_counter() - since >= 0.6
-    assert result.history[-1]["seconds"] < 0.4
+    elapsed = time.perf_counter() - since
+    assert elapsed >= 0.6
+    assert result.history[-1]["seconds"] <= elapsed - 0.5
 
 
 @pytest.mark.parametrize("verdict", [True, np.bool_(True), 1])
@@ -159,7 +161,7 @@ def test_time_limit_is_not_convergence(instance):
     )
     assert "time limit" in result.status
     assert not result.converged
-    assert 0.1 <= result.history[-1]["seconds"] < 1
+    assert 0.1 <= result.history[-1]["seconds"] < 10
 
 
 def test_several_rules_and_max_iter(instance):
@@ -380,16 +382,41 @@ def test_a_caller_can_ask_for_the_partial_result_instead(instance):
     assert not result.converged
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.11, 0.17, 0.23])
-def test_a_real_signal_at_any_moment_leaves_a_whole_iterate(instance, delay):
-    problem, _ = instance
-    thread = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
-    thread.start()
-    result = sg.solve(problem, sg.spectral(3), sg.ScaledGD(), max_iter=10**7, interrupt="return")
-    thread.join()
-    assert len(result.history) == result.state.t + 1
+SIGNALS = """
+import signal, threading
+import numpy as np, scaledgd as sg
+
+problem, _ = sg.datasets.matrix_completion(60, 50, rank=3, kappa=5, p=0.6, rng=0)
+for k in range(40):
+    # from some moment after the first iterate on: before it there is nothing to keep
+    timer = threading.Timer(0.002 + 0.0013 * k, signal.raise_signal, [signal.SIGINT])
+    begin = lambda state: timer.start() if state.t == 0 else None
+    result = sg.solve(
+        problem,
+        sg.spectral(3),
+        sg.ScaledGD(sg.line_search() if k % 2 else 0.5),
+        max_iter=10**7,
+        metrics={"norm": lambda F: F.norm()},
+        callback=begin,
+        stop=lambda state, history: None,
+        interrupt="return",
+    )
+    timer.join()
+    assert "interrupted" in result.status, result.status
+    assert [record["t"] for record in result.history] == list(range(result.state.t + 1))
     assert float(result.state.value) == result.history[-1]["value"]
+    assert all("norm" in record for record in result.history)
     assert np.all(np.isfinite(result.factors.full()))
+print("whole", k + 1)
+"""
+
+
+def test_a_real_signal_at_any_moment_leaves_a_whole_iterate():
+    """In a process of its own, which a signal that goes astray may end."""
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALS], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout.strip() == "whole 40", done.stdout + done.stderr
 
 
 def test_inputs_are_never_modified():
