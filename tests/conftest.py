@@ -34,6 +34,12 @@ def draw(rng, *shape, dtype=np.float64):
     return x.astype(dtype)
 
 
+def invertible(r, cond, rng, dtype=np.float64):
+    """An invertible r × r matrix with this condition number."""
+    U, V = (np.linalg.qr(draw(rng, r, r, dtype=dtype))[0] for _ in range(2))
+    return U * np.geomspace(cond**0.5, cond**-0.5, r) @ V
+
+
 def error_to(truth):
     return lambda factors: sg.metrics.relative_error(factors, truth)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import draw
+from conftest import draw, invertible
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,11 +40,6 @@ def test_condition_number_and_incoherence():
     assert float(condition_number(np.diag([8.0, 4.0, 1.0]), rank=2)) == pytest.approx(2)
 
 
-def transform(r, rng, cond):
-    U, V = (np.linalg.qr(draw(rng, r, r))[0] for _ in range(2))
-    return U * np.geomspace(cond**0.5, cond**-0.5, r) @ V
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.floats(0.05, 1.0), min_size=1, max_size=4),
@@ -62,7 +57,7 @@ def test_dist_is_invariant_under_reparameterisation(sigma, size, cond, seed):
     F = sg.LowRank(truth.L + noise * draw(rng, 20, r), truth.R + noise * draw(rng, 15, r))
     d = dist(F, truth)
     assert d.attained
-    Q = transform(r, rng, cond)
+    Q = invertible(r, cond, rng)
     e = dist(sg.LowRank(F.L @ Q, F.R @ np.linalg.inv(Q).T), truth)
     g = dist(F, sg.LowRank(truth.L @ Q, truth.R @ np.linalg.inv(Q).T))
     assert float(e) == pytest.approx(float(d), rel=1e-6)

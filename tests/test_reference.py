@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import reference
+from conftest import error_to, reference
 
 import scaledgd as sg
 from scaledgd.linalg import unfold
@@ -27,16 +27,12 @@ def entries(d, X):
     return sg.Observed(sg.Entries(index, (n1, n2)), X[index], scale=1 / float(d["p"]))
 
 
-def relative_to(truth):
-    return lambda F: sg.metrics.relative_error(F, truth)
-
-
 def ms():
     d = reference("ms")
     n1, n2 = int(d["n1"]), int(d["n2"])
     A = measurements(d, n1, n2) / np.sqrt(float(d["m"]))
     problem = sg.Observed(sg.Sensing(A), d["y_k2"])
-    error, start = relative_to(truth_of(d)), sg.spectral(3)
+    error, start = error_to(truth_of(d)), sg.spectral(3)
     yield "ms-ScaledGD", problem, start, sg.ScaledGD(0.5), error, d["err_ScaledGD_k2"], SMOOTH
     gd = sg.GradientDescent(0.5 / d["sigma_star_k2"][0])
     yield "ms-GD", problem, start, gd, error, d["err_GD_k2"], SMOOTH
@@ -45,7 +41,7 @@ def ms():
 def mc():
     d = reference("mc")
     truth = truth_of(d)
-    problem, error = entries(d, truth.full()), relative_to(truth)
+    problem, error = entries(d, truth.full()), error_to(truth)
     start, project = sg.spectral(5), sg.incoherence(d["B_k2"])
     yield "mc-ScaledGD", problem, start, sg.ScaledGD(0.5), error, d["err_ScaledGD_k2"], SMOOTH
     gd = sg.GradientDescent(0.5 / d["sigma_star_k2"][0])
@@ -60,7 +56,7 @@ def rpca():
     Y = truth.full()
     Y[d["S_rows_k2"], d["S_cols_k2"]] += d["S_vals_k2"]
     problem = sg.Observed(sg.Full(Y.shape), Y, sg.TopTrim(float(d["alpha"])))
-    error, start = relative_to(truth), sg.spectral(5)
+    error, start = error_to(truth), sg.spectral(5)
     yield "rpca-ScaledGD", problem, start, sg.ScaledGD(0.5), error, d["err_ScaledGD_k2"], SMOOTH
     gd = sg.GradientDescent(0.5 / d["sigma_star_k2"][0])
     yield "rpca-GD", problem, start, gd, error, d["err_GD_k2"], SMOOTH
@@ -71,7 +67,7 @@ def over():
     n = int(d["n"])
     B = measurements(d, n, n) / np.sqrt(float(d["m"]))
     problem = sg.Observed(sg.Sensing((B + B.transpose(0, 2, 1)) / 2), d["y_k2"])
-    start, error = sg.Symmetric(d["alpha"] * d["G0"]), relative_to(sg.Symmetric(d["L_star_k2"]))
+    start, error = sg.Symmetric(d["alpha"] * d["G0"]), error_to(sg.Symmetric(d["L_star_k2"]))
     lam = sg.ScaledGD(0.3, damping=d["lam_k2"])
     yield "over-ScaledGDlam", problem, start, lam, error, d["err_ScaledGDlam_k2"], SMOOTH
     gd = sg.GradientDescent(0.3 / d["sigma_star_k2"][0])
@@ -81,7 +77,7 @@ def over():
 def overmc():
     d = reference("overmc")
     X = d["X_star"]
-    problem, error, start = entries(d, X), relative_to(X), sg.spectral(6)
+    problem, error, start = entries(d, X), error_to(X), sg.spectral(6)
     spec = sg.ScaledGD(0.5)
     yield "overmc-spectral", problem, start, spec, error, d["err_ScaledGDspec"], SMOOTH
     gd = sg.GradientDescent(0.5 / d["step_scale_sigma1"])
@@ -111,7 +107,7 @@ def msl1():
     n = int(d["n"])
     problem = sg.Observed(sg.Sensing(measurements(d, n, n)), d["y_k2"], sg.Absolute())
     step = sg.polyak(np.sum(np.abs(d["y_star_k2"] - d["y_k2"])))
-    start, error = sg.spectral(3, keep=1 - float(d["ps"])), relative_to(truth_of(d))
+    start, error = sg.spectral(3, keep=1 - float(d["ps"])), error_to(truth_of(d))
     scaled, plain = sg.ScaledGD(step), sg.GradientDescent(step)
     yield "msl1-ScaledSM", problem, start, scaled, error, d["err_ScaledSM_k2"], NONSMOOTH
     yield "msl1-SM", problem, start, plain, error, d["err_SM_k2"], NONSMOOTH
@@ -122,7 +118,7 @@ def qsl1():
     problem = sg.Observed(sg.RankOne(d["a"].astype(float)), d["y_k2"], sg.Absolute())
     step = sg.polyak(np.sum(np.abs(d["y_star_k2"] - d["y_k2"])))
     start = sg.spectral(3, keep=1 - float(d["ps"]))
-    error = relative_to(sg.Symmetric(d["L_star_k2"]))
+    error = error_to(sg.Symmetric(d["L_star_k2"]))
     scaled, plain = sg.ScaledGD(step), sg.GradientDescent(step)
     yield "qsl1-ScaledSM", problem, start, scaled, error, d["err_ScaledSM_k2"][:61], NONSMOOTH
     yield "qsl1-SM", problem, start, plain, error, d["err_SM_k2"][:61], NONSMOOTH
@@ -144,7 +140,7 @@ def ts():
     bits = np.unpackbits(d["bits_packed"], axis=1)[:, : np.prod(truth.shape)]
     A = (2.0 * bits - 1).reshape(-1, *truth.shape) / np.sqrt(float(d["m"]))
     problem = sg.Observed(sg.Sensing(A), d["y_k2"])
-    error, start = relative_to(truth), sg.hosvd(truth.ranks)
+    error, start = error_to(truth), sg.hosvd(truth.ranks)
     scaled = sg.ScaledGD(float(d["eta"]))
     yield "ts-ScaledGD", problem, start, scaled, error, d["err_ScaledGD_k2"], SMOOTH
     yield "ts-GD", problem, start, tensor_steps(d), error, d["err_GD_k2"], SMOOTH
@@ -156,7 +152,7 @@ def tc():
     shape = truth.shape
     index = np.nonzero(np.unpackbits(d["Omega_packed"])[: np.prod(shape)].reshape(shape))
     problem = sg.Observed(sg.Entries(index, shape), truth.full()[index], scale=1 / float(d["p"]))
-    error, scaled = relative_to(truth), sg.ScaledGD(float(d["eta"]))
+    error, scaled = error_to(truth), sg.ScaledGD(float(d["eta"]))
     code = sg.diagonal_deleted(truth.ranks, variant="unbiased")
     yield "tc-ScaledGD", problem, code, scaled, error, d["err_ScaledGD_k2"], SMOOTH
     yield "tc-GD", problem, code, tensor_steps(d), error, d["err_GD_k2"], SMOOTH
@@ -175,7 +171,7 @@ def trpca():
     start, first, ratio = (float(d[f"{k}_k2"]) for k in ("zeta0", "zeta1", "rho"))
     loss = sg.SoftTrim(lambda t: first * ratio ** (t - 1) if t else start)
     problem = sg.Observed(sg.Full(truth.shape), Y, loss)
-    method, error = sg.ScaledGD(float(d["eta"])), relative_to(truth)
+    method, error = sg.ScaledGD(float(d["eta"])), error_to(truth)
     expected = d["err_ScaledGD_k2"]
     yield "trpca-ScaledGD", problem, sg.hosvd(truth.ranks), method, error, expected, SMOOTH
 

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import draw, first_below, full_iterates, trajectory
+from conftest import draw, first_below, full_iterates, invertible, trajectory
 
 import scaledgd as sg
 from scaledgd.linalg import unfold
@@ -188,9 +188,7 @@ def reparameterised(F, rng):
     """U_k Q_k with cond(Q_k) about 10, and the core transformed back."""
     factors, core = [], F.core
     for k, U in enumerate(F.factors):
-        r = U.shape[1]
-        A, B = (np.linalg.qr(draw(rng, r, r, dtype=U.dtype))[0] for _ in range(2))
-        Q = A * np.geomspace(10**0.5, 10**-0.5, r) @ B
+        Q = invertible(U.shape[1], 10, rng, U.dtype)
         factors.append(U @ Q)
         core = np.moveaxis(np.tensordot(core, np.linalg.inv(Q), axes=(k, 1)), -1, k)
     return sg.Tucker(tuple(factors), core)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import draw, full_iterates, trajectory
+from conftest import draw, first_below, full_iterates, invertible, trajectory
 from scipy.optimize import minimize
 
 import scaledgd as sg
@@ -77,12 +77,6 @@ def reparameterised(F, Q):
     return sg.LowRank(F.L @ Q, F.R @ np.linalg.inv(Q).conj().T)
 
 
-def transform(r, cond, dtype, rng):
-    """An invertible Q with this condition number."""
-    U, V = (np.linalg.qr(draw(rng, r, r, dtype=dtype))[0] for _ in range(2))
-    return U * np.geomspace(np.sqrt(cond), 1 / np.sqrt(cond), r) @ V
-
-
 def largest_gap(xs, ys):
     return max(np.linalg.norm(x - y) / np.linalg.norm(x) for x, y in zip(xs, ys, strict=True))
 
@@ -91,7 +85,7 @@ def largest_gap(xs, ys):
 def test_the_trajectory_does_not_depend_on_the_parameterisation(name):
     problem, _ = PROBLEMS[name]
     F = sg.spectral(3)(problem)
-    Q = transform(3, 10, F.L.dtype, np.random.default_rng(0))
+    Q = invertible(3, 10, np.random.default_rng(0), F.L.dtype)
     unitary = np.linalg.qr(Q)[0]
     sigma = float(np.linalg.norm(F.full(), 2))
 
@@ -220,7 +214,7 @@ def test_projection_satisfies_its_bound_and_is_equivariant(dtype):
     untouched = rows < 0.9 * radius
     np.testing.assert_array_equal(P.L[untouched], F.L[untouched])
 
-    Q = transform(3, 10, dtype, rng)
+    Q = invertible(3, 10, rng, dtype)
     both = sg.incoherence(radius)(reparameterised(F, Q)).full()
     np.testing.assert_allclose(both, P.full(), atol=1e-11)
 
@@ -294,8 +288,6 @@ def test_symmetric_steps_mean_what_asymmetric_steps_mean():
 
 @pytest.mark.parametrize("make", ["completion", "sensing", "robust-pca"])
 def test_scaled_gd_is_kappa_free_and_gradient_descent_is_not(make):
-    from conftest import first_below
-
     sizes = {
         "completion": lambda k: sg.datasets.matrix_completion(300, 300, 5, k, 0.4, rng=0),
         "sensing": lambda k: sg.datasets.matrix_sensing(40, 40, 3, k, 1600, rng=0),

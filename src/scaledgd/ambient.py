@@ -28,6 +28,14 @@ class Ambient:
         """Z ×_j modes[j]ᴴ for every mode j but `skip`; axis j then has size modes[j].shape[1]."""
         raise NotImplementedError
 
+    def times(self, V: Array) -> Array:
+        """Z V, for a matrix Z."""
+        return self.contract((V, conj(V)), skip=0)
+
+    def adjoint_times(self, U: Array) -> Array:
+        """Zᴴ U, for a matrix Z."""
+        return adjoint(self.contract((U, conj(U)), skip=1))
+
     def tucker_gradients(self, modes: Modes, core: Array) -> tuple[Array, ...]:
         """The gradients of (modes, core) by the chain rule, factors then core."""
         partial = [self.contract(modes, skip=k) for k in range(len(modes))]
@@ -90,15 +98,7 @@ class Sparse(Ambient):
 
 
 class _Structured(Ambient):
-    """A matrix known by its products."""
-
-    def times(self, V: Array) -> Array:
-        """Z V."""
-        raise NotImplementedError
-
-    def adjoint_times(self, U: Array) -> Array:
-        """Zᴴ U."""
-        raise NotImplementedError
+    """A matrix known by its products, which a subclass defines."""
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         if skip == 1:

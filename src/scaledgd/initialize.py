@@ -15,8 +15,6 @@ from .ambient import Ambient, Dense
 from .factors import Factors, LowRank, Symmetric, Tucker
 from .linalg import (
     adjoint,
-    conj,
-    epsilon,
     fix_signs,
     gaussian,
     gram,
@@ -50,16 +48,6 @@ def incoherence(radius: float) -> Callable[[Any], Any]:
     """
     radius = checks.number("radius", radius, least=0, open_=True)
     return lambda factors: factors.clip_rows(radius)
-
-
-def _times(Z: Ambient, V: Array) -> Array:
-    """Z V."""
-    return Z.contract((V, conj(V)), skip=0)
-
-
-def _adjoint_times(Z: Ambient, U: Array) -> Array:
-    """Zᴴ U."""
-    return adjoint(Z.contract((U, conj(U)), skip=1))
 
 
 def _check(tol: float | None, project: Any = None) -> None:
@@ -129,7 +117,7 @@ def spectral(
         factors: Factors
         if _wants_symmetric(symmetric, problem):
             values, U = _top(
-                lambda V: 0.5 * (_times(Z, V) + _adjoint_times(Z, V)),
+                lambda V: 0.5 * (Z.times(V) + Z.adjoint_times(V)),
                 problem.shape[0],
                 r,
                 example,
@@ -140,13 +128,7 @@ def spectral(
             factors = Symmetric(U * xp.astype(root, U.dtype)[None, :])
         else:
             U, s, V = truncated_svd(
-                partial(_times, Z),
-                partial(_adjoint_times, Z),
-                problem.shape,
-                r,
-                example,
-                seeded,
-                tol,
+                Z.times, Z.adjoint_times, problem.shape, r, example, seeded, tol
             )
             root = xp.astype(xp.sqrt(s), U.dtype)[None, :]
             factors = LowRank(U * root, V * root)
@@ -165,13 +147,13 @@ def _top(
 ) -> tuple[Array, Array]:
     """The largest eigenvalues of a Hermitian operator, and eigenvectors with fixed signs."""
     block = gaussian((n, min(rank + 4, n)), rng, example)
-    values, U = top_eigh(apply, block, rank, 500 * epsilon(example) if tol is None else tol)
+    values, U = top_eigh(apply, block, rank, tol)
     return values, U * fix_signs(U)[None, :]
 
 
 def _gram_times(M: Ambient, drop: Array, V: Array) -> Array:
     """(M Mᴴ − diag(drop)) V."""
-    return _times(M, _adjoint_times(M, V)) - drop * V
+    return M.times(M.adjoint_times(V)) - drop * V
 
 
 def _mode_subspaces(
@@ -196,9 +178,7 @@ def _mode_subspaces(
             continue
         M = Z.unfold(k)
         if diagonal == 1:
-            svd = truncated_svd(
-                partial(_times, M), partial(_adjoint_times, M), M.shape, r, example, seeded, tol
-            )
+            svd = truncated_svd(M.times, M.adjoint_times, M.shape, r, example, seeded, tol)
             modes.append(svd[0])
         else:
             drop = (1 - diagonal) * Z.squares(k)[:, None]

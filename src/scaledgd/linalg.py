@@ -36,10 +36,10 @@ def mode_product(T: Array, M: Array, mode: int) -> Array:
     return xp.moveaxis(xp.tensordot(T, M, axes=((mode,), (1,))), -1, mode)
 
 
-def mode_products(T: Array, matrices: Sequence[Array | None], skip: int | None = None) -> Array:
-    """T ×_j matrices[j] for every j but `skip` and those that are None."""
+def mode_products(T: Array, matrices: Sequence[Array], skip: int | None = None) -> Array:
+    """T ×_j matrices[j] for every j but `skip`."""
     for j, M in enumerate(matrices):
-        if j != skip and M is not None:
+        if j != skip:
             T = mode_product(T, M, j)
     return T
 
@@ -127,7 +127,11 @@ def fix_signs(U: Array) -> Array:
 
 
 def top_eigh(
-    apply: Callable[[Array], Array], start: Array, rank: int, tol: float, max_blocks: int = 300
+    apply: Callable[[Array], Array],
+    start: Array,
+    rank: int,
+    tol: float | None = None,
+    max_blocks: int = 300,
 ) -> tuple[Array, Array]:
     """The algebraically largest eigenvalues of a Hermitian operator and their eigenvectors.
 
@@ -141,8 +145,9 @@ def top_eigh(
         The first block.
     rank : int
         How many pairs.
-    tol : float
-        Largest residual norm, relative to the largest eigenvalue in magnitude.
+    tol : float, optional
+        Largest residual norm, relative to the largest eigenvalue in magnitude; a few hundred
+        ulp by default.
 
     Returns
     -------
@@ -151,6 +156,7 @@ def top_eigh(
     """
     xp = array_namespace(start)
     n, b = start.shape
+    tol = 500 * epsilon(start) if tol is None else tol
     widest = max(6 * b, 40)
     V = identity(n, like=start) if n <= widest else orthonormal(start)
     W = apply(V)
@@ -205,7 +211,6 @@ def truncated_svd(
         V, s, U = truncated_svd(adjoint_times, times, (n2, n1), rank, example, rng, tol)
         phase = fix_signs(U)
         return U * phase[None, :], s, V * phase[None, :]
-    tol = 500 * epsilon(example) if tol is None else tol
     start = gaussian((n2, min(rank + 4, n2)), rng, example)
     size = float(xp.max(xp.abs(times(start)))) or 1.0  # MᴴM squares: keep it in range
     _, V = top_eigh(lambda B: adjoint_times(times(B) / size) / size, start, rank, tol)

@@ -120,8 +120,8 @@ class TopTrim(Loss):
     """
 
     fraction: float
-    operator: Operator | None = None
-    fibres: tuple[Array, ...] = ()
+    fibres: tuple[Array, ...] | None = None
+    """None until bound; then of the observed entries, or empty where all are observed."""
 
     comparable = False
 
@@ -136,8 +136,7 @@ class TopTrim(Loss):
                 f"{type(operator).__name__} do not have; use SoftTrim or Absolute"
             )
         index = getattr(operator, "index", None)
-        fibres = () if index is None else _fibres(index, operator.shape)
-        return TopTrim(self.fraction, operator, fibres)
+        return TopTrim(self.fraction, () if index is None else _fibres(index, operator.shape))
 
     def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
         return _Kept(~self._largest(residual, min(2 * self.fraction, 1.0))), memory
@@ -148,7 +147,7 @@ class TopTrim(Loss):
 
     def _largest(self, x: Array, fraction: float) -> Array:
         """Where T_fraction[x] keeps x."""
-        if self.operator is None:
+        if self.fibres is None:
             raise TypeError("this TopTrim knows no rows and columns yet; bind it to an operator")
         size = array_namespace(x).abs(x)
         if self.fibres:
@@ -180,14 +179,8 @@ def _largest_dense(size: Array, fraction: float) -> Array:
 def _fibres(index: tuple[Array, ...], shape: tuple[int, ...]) -> tuple[Array, ...]:
     """For every mode the number of the fibre along it that an entry lies on, from 0."""
     xp = array_namespace(*index)
-    found = []
-    for k in range(len(shape)):
-        fibre = xp.zeros_like(index[0])
-        for j, n in enumerate(shape):
-            if j != k:
-                fibre = fibre * n + index[j]
-        found.append(xp.unique_inverse(fibre)[1])
-    return tuple(found)
+    modes = range(len(shape))
+    return tuple(xp.unique_inverse(kernels.numbered(index, shape, skip=k))[1] for k in modes)
 
 
 def _largest_entries(size: Array, fibres: tuple[Array, ...], fraction: float) -> Array:
@@ -221,7 +214,7 @@ class _Huber(Loss):
 
 
 def _clip(x: Array, threshold: float | Array) -> tuple[Array, Array]:
-    """X with magnitudes cut at the threshold, and those magnitudes."""
+    """Cut the magnitudes of x at the threshold; return it and those magnitudes."""
     xp = array_namespace(x)
     size = xp.abs(x)
     cut = xp.where(size > threshold, xp.zeros_like(size) + threshold, size)

@@ -193,10 +193,10 @@ def dist(factors: LowRank | Symmetric, truth: LowRank | Symmetric) -> Distance:
     def jacobian(x: Array) -> Array:
         inverse = np.linalg.inv(unpack(x)).conj().T
         columns = []
-        for unit in (1.0, 1j) if split else (1.0,):
+        for axis in (1.0, 1j) if split else (1.0,):
             for k in range(r * r):
                 E = np.zeros(r * r, dtype=complex if split else float)
-                E[k] = unit
+                E[k] = axis
                 E = E.reshape(r, r)
                 dR = -TR @ (inverse @ E.conj().T @ inverse) * root
                 columns.append(pack(TL @ E * root, dR))

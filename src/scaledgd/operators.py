@@ -120,10 +120,7 @@ class Entries(Operator):
         xp = array_namespace(*index)
         if math.prod(shape) >= 2**63:
             raise ValueError(f"shape {shape} has more entries than 64-bit integers can number")
-        flat = index[0]
-        for i, n in zip(index[1:], shape[1:], strict=True):
-            flat = flat * n + i
-        flat = xp.sort(flat)
+        flat = xp.sort(kernels.numbered(index, shape))
         if bool(xp.any(flat[1:] == flat[:-1])):
             raise ValueError(
                 "index names some entry more than once; average repeated observations first"

@@ -136,9 +136,15 @@ ROWS = {
 }
 
 
-def counts(run: Run, method: Any, limit: int, stop_at: float = LEVELS[-1]) -> Counts:
+def counts(
+    problem: Any,
+    start: Any,
+    error: Callable[[Any], Any],
+    method: Any,
+    limit: int,
+    stop_at: float = LEVELS[-1],
+) -> Counts:
     """The first iteration at or below each level; infinite where `limit` is not enough."""
-    problem, start, error, _, _ = run
     errors: list[float] = []
 
     def watch(state: sg.State) -> bool:
@@ -190,10 +196,11 @@ def run_row(name: str, row: Row, seeds: int, scaled_only: bool) -> bool:
     ):
         runs: dict[str, list[Counts]] = {"ScaledGD": [], "GD": []}
         for seed in range(seeds):
-            run = row.make(kappa, np.random.default_rng(seed))  # only σ differs between κ
-            runs["ScaledGD"].append(counts(run, run[3], 2 * scaled[-1]))
+            # only σ differs between κ
+            problem, start, error, fast, slow = row.make(kappa, np.random.default_rng(seed))
+            runs["ScaledGD"].append(counts(problem, start, error, fast, 2 * scaled[-1]))
             if not scaled_only:
-                runs["GD"].append(counts(run, run[4], limit))
+                runs["GD"].append(counts(problem, start, error, slow, limit))
         for method, expected in (("ScaledGD", scaled), ("GD", plain)):
             if not runs[method]:
                 continue

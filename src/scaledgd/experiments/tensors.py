@@ -19,6 +19,7 @@ import math
 import resource
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ from .iterations import counts, run_parts, show, verdict
 N, R, P, ETA = 100, 5, 0.1, 0.3
 
 
-def _run(problem: Any, start: Any, truth: Any) -> Any:
-    return problem, start, lambda F: sg.metrics.relative_error(F, truth), None, None
+def _run(problem: Any, start: Any, truth: Any) -> tuple[Any, Any, Callable[[Any], Any]]:
+    return problem, start, lambda F: sg.metrics.relative_error(F, truth)
 
 
 def _say(text: str, good: bool) -> bool:
@@ -52,12 +53,12 @@ def figure2(_: Path | None) -> bool:
         for seed in range(3):
             problem, truth = sg.datasets.tensor_completion((N,) * 3, R, kappa, P, rng=seed)
             run = _run(problem, sg.diagonal_deleted(R)(problem), truth)
-            needed["ScaledGD"].append(counts(run, sg.ScaledGD(ETA), 40, stop_at=1e-3)[0])
+            needed["ScaledGD"].append(counts(*run, sg.ScaledGD(ETA), 40, stop_at=1e-3)[0])
             run = _run(problem, sg.diagonal_deleted(R, variant="unbiased")(problem), truth)
             for name, method in descents.items():
                 if kappa in expected and (name == "plain" or seed == 0):
                     limit = 2 * expected[kappa] + 20
-                    needed[name].append(counts(run, method, limit, stop_at=1e-3)[0])
+                    needed[name].append(counts(*run, method, limit, stop_at=1e-3)[0])
         for name, found in needed.items():
             if not found:
                 continue
@@ -82,7 +83,7 @@ def robust(_: Path | None) -> bool:
             }
             for name, schedule in schedules.items():
                 soft = sg.Observed(problem.operator, problem.y, sg.SoftTrim(schedule))
-                found = counts(_run(soft, sg.hosvd(R), truth), sg.ScaledGD(eta), 160)
+                found = counts(*_run(soft, sg.hosvd(R), truth), sg.ScaledGD(eta), 160)
                 fine = math.isfinite(found[-1])
                 if name == "theory" and fraction == 0.05:
                     fine &= all(abs(a - b) <= 2 for a, b in zip(found, (21, 56, 102), strict=True))
@@ -135,7 +136,7 @@ def random(_: Path | None) -> bool:
     for kappa in (1, 5, 20):
         problem, truth = sg.datasets.tensor_completion((N,) * 3, R, kappa, 0.2, rng=0)
         run = _run(problem, sg.small_random(R, 1.0, rng=0), truth)
-        found = counts(run, sg.ScaledGD(ETA), 200)
+        found = counts(*run, sg.ScaledGD(ETA), 200)
         needed.append(found[-1])
         text = f"random  κ={kappa:<3} from a random start {show(found)}"
         good &= _say(text, math.isfinite(found[-1]))

@@ -40,6 +40,15 @@ def _chunks(like: Array, width: int, target: int = 0) -> Iterator[slice]:
     return (slice(s, min(s + step, m)) for s in range(0, m, step))
 
 
+def numbered(index: Index, shape: tuple[int, ...], skip: int | None = None) -> Array:
+    """The numbers of entries in C order, along all modes but `skip`."""
+    flat = array_namespace(*index).zeros_like(index[0])
+    for j, n in enumerate(shape):
+        if j != skip:
+            flat = flat * n + index[j]
+    return flat
+
+
 def gather(modes: tuple[Array, ...], index: Index, core: Array | None = None) -> Array:
     """The entries of core ×₁ modes[0] ×₂ modes[1] … at `index`.
 
@@ -183,11 +192,7 @@ class Pattern:
     def unfold(self, mode: int) -> Pattern:
         """The pattern of an unfolding, empty columns left out while there are as many as rows."""
         xp = array_namespace(*self.index)
-        columns = xp.zeros_like(self.index[0])
-        for j, n in enumerate(self.shape):
-            if j != mode:
-                columns = columns * n + self.index[j]
-        found, columns = xp.unique_inverse(columns)
+        found, columns = xp.unique_inverse(numbered(self.index, self.shape, skip=mode))
         n = self.shape[mode]
         return pattern((self.index[mode], columns), (n, max(n, int(found.shape[0]))))
 
