@@ -6,10 +6,18 @@ freely.
 """
 
 from . import datasets, metrics
-from .factors import Factors, LowRank, Symmetric, Tucker
+from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
 from .initialize import diagonal_deleted, hosvd, incoherence, mixed, small_random, spectral
 from .losses import Absolute, Loss, SoftTrim, Squared, TopTrim, median_threshold, thresholds
-from .methods import GradientDescent, ScaledGD, geometric, line_search, polyak
+from .methods import (
+    Alternating,
+    GradientDescent,
+    ScaledGD,
+    ScaledLBFGS,
+    geometric,
+    line_search,
+    polyak,
+)
 from .operators import Entries, Full, Operator, RankOne, Sensing
 from .problems import HankelCompletion, Observed
 from .solve import (
@@ -29,6 +37,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Absolute",
+    "Alternating",
+    "Bordered",
     "DivergenceWarning",
     "Entries",
     "Factors",
@@ -43,6 +53,7 @@ __all__ = [
     "RankOne",
     "Result",
     "ScaledGD",
+    "ScaledLBFGS",
     "Sensing",
     "SoftTrim",
     "Squared",

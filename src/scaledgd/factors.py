@@ -7,13 +7,14 @@ by the chain rule, and to precondition those gradients with inverse Gram matrice
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from array_api_compat import array_namespace
 
 from . import checks, kernels
 from .ambient import Ambient
+from .kernels import Contracted, Design, Rows
 from .linalg import adjoint, conj, gram, identity, inner, inverse, mode_products, unfold
 
 Array = Any
@@ -84,6 +85,31 @@ class Factors:
         """ScaledGD's direction: the gradients times inverse (damped) Gram matrices."""
         raise NotImplementedError
 
+    def moved(self, k: int, D: Array) -> Self:
+        """Block k plus D, the others as they are."""
+        blocks = (B + D if j == k else B for j, B in enumerate(self.blocks))
+        return self.with_blocks(tuple(blocks))
+
+    def linear(self, k: int, D: Array) -> Factors:
+        """What X changes by where block k changes by D: X is linear in each block."""
+        return self.with_blocks((*self.blocks[:k], D, *self.blocks[k + 1 :]))
+
+    def pullback_block(self, Z: Ambient, k: int) -> Array:
+        """The gradient of block k alone."""
+        raise NotImplementedError
+
+    def precondition_block(self, grad: Array, k: int, ridge: Array | None = None) -> Array:
+        """ScaledGD's direction for block k alone, with a matrix added to its Gram."""
+        raise NotImplementedError
+
+    def design(self, k: int) -> Design | None:
+        """What mode matrix k is multiplied by in the entries of X; None if block k is none."""
+        return None
+
+    def as_mode(self, k: int, B: Array) -> Array:
+        """Block k as mode matrix k, and the other way round: R is the conjugate of its own."""
+        return B
+
     def clip_rows(self, radius: float) -> Self:
         """The scaled projection P_B with B = radius."""
         raise NotImplementedError
@@ -127,8 +153,40 @@ class _MatrixFactors(Factors):
         return array_namespace(self.L).sqrt(abs(inner(gram(self.L), gram(self.R))))
 
 
+class _Bilinear(_MatrixFactors):
+    """What is linear in L and in R, each with a partner: X changes by D partnerᴴ with L."""
+
+    @property
+    def blocks(self) -> Blocks:
+        return self.L, self.R
+
+    def partner(self, k: int) -> Array:
+        """What block k is multiplied by."""
+        return self.blocks[1 - k]
+
+    def pullback(self, Z: Ambient) -> Blocks:
+        return self.pullback_block(Z, 0), self.pullback_block(Z, 1)
+
+    def pullback_block(self, Z: Ambient, k: int) -> Array:
+        # ∇_L = Z R and ∇_R = Zᴴ L
+        return Z.times(self.partner(0)) if k == 0 else Z.adjoint_times(self.partner(1))
+
+    def precondition(self, grads: Blocks, damping: float | Array = 0.0) -> Blocks:
+        # (1.4): ∇_L (RᴴR + λI)⁻¹ and ∇_R (LᴴL + λI)⁻¹
+        return tuple(g @ inverse(gram(self.partner(k)), damping) for k, g in enumerate(grads))
+
+    def precondition_block(self, grad: Array, k: int, ridge: Array | None = None) -> Array:
+        return grad @ inverse(gram(self.partner(k)), 0.0 if ridge is None else ridge)
+
+    def as_mode(self, k: int, B: Array) -> Array:
+        return B if k == 0 else conj(B)
+
+    def design(self, k: int) -> Design:
+        return Rows(self.as_mode(1 - k, self.partner(k)), 1 - k)
+
+
 @dataclass(frozen=True, eq=False)
-class LowRank(_MatrixFactors):
+class LowRank(_Bilinear):
     """A matrix X = L Rᴴ.
 
     Parameters
@@ -160,22 +218,6 @@ class LowRank(_MatrixFactors):
                 f"{tuple(self.L.shape)} and {tuple(self.R.shape)}"
             )
 
-    @property
-    def blocks(self) -> Blocks:
-        return self.L, self.R
-
-    def pullback(self, Z: Ambient) -> Blocks:
-        # ∇_L = Z R and ∇_R = Zᴴ L
-        return Z.contract(self.modes, skip=0), adjoint(Z.contract(self.modes, skip=1))
-
-    def precondition(self, grads: Blocks, damping: float | Array = 0.0) -> Blocks:
-        # (1.4): ∇_L (RᴴR + λI)⁻¹ and ∇_R (LᴴL + λI)⁻¹
-        grad_L, grad_R = grads
-        return (
-            grad_L @ inverse(gram(self.R), damping),
-            grad_R @ inverse(gram(self.L), damping),
-        )
-
     def clip_rows(self, radius: float) -> Self:
         return self.with_blocks(
             (_clipped(self.L, gram(self.R), radius), _clipped(self.R, gram(self.L), radius))
@@ -185,6 +227,72 @@ class LowRank(_MatrixFactors):
         """½‖LᴴL − RᴴR‖²_F (Tu et al. 2016) and its gradient."""
         D = gram(self.L) - gram(self.R)
         return 0.5 * inner(D, D), (2 * self.L @ D, -2 * self.R @ D)
+
+
+@dataclass(frozen=True, eq=False)
+class Bordered(_Bilinear):
+    """A low-rank matrix with offsets of rows and columns: X = L Rᵀ + b vᵀ + u cᵀ.
+
+    b and c are estimated with the factors, as the last columns of the blocks; u and v are
+    given, vectors of ones unless the rows or columns of X are scaled.
+
+    Parameters
+    ----------
+    L : array of shape (n1, r), or (n1, r + 1) with b in its last column where v is given
+    R : array of shape (n2, r), or (n2, r + 1) with c in its last column where u is given
+    u : array of shape (n1,), optional
+    v : array of shape (n2,), optional
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> b, c = np.asarray([[1.0], [2.0]]), np.asarray([[10.0], [20.0], [30.0]])
+    >>> sg.Bordered(b, c, np.ones(2), np.ones(3)).full()
+    array([[11., 21., 31.],
+           [12., 22., 32.]])
+    """
+
+    L: Array
+    R: Array
+    u: Array | None = None
+    v: Array | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: x for name, x in (("u", self.u), ("v", self.v)) if x is not None}
+        checks.floating(L=self.L, R=self.R, **given)
+        if self.L.shape[1] - (self.v is not None) != self.R.shape[1] - (self.u is not None):
+            raise ValueError(
+                f"L and R of shapes {tuple(self.L.shape)} and {tuple(self.R.shape)} do not have "
+                "one rank; where v is given L has one more column, where u is given R has"
+            )
+
+    @property
+    def rank(self) -> int:
+        return int(self.L.shape[1]) - (self.v is not None)
+
+    @property
+    def modes(self) -> Blocks:
+        xp, r = array_namespace(self.L), self.rank
+        left = [self.L] if self.u is None else [self.L, self.u[:, None]]
+        border = [] if self.v is None else [self.v[:, None]]
+        return xp.concat(left, axis=1), xp.concat([self.R[:, :r], *border, self.R[:, r:]], axis=1)
+
+    def partner(self, k: int) -> Array:
+        border = (self.v, self.u)[k]
+        inside = self.blocks[1 - k][:, : self.rank]
+        if border is None:
+            return inside
+        return array_namespace(inside).concat([inside, border[:, None]], axis=1)
+
+    def with_blocks(self, blocks: Blocks) -> Self:
+        return replace(self, L=blocks[0], R=blocks[1])
+
+    def linear(self, k: int, D: Array) -> Factors:
+        return LowRank(D, self.partner(0)) if k == 0 else LowRank(self.partner(1), D)
+
+    def norm(self) -> Array:
+        left, right = self.modes
+        return array_namespace(left).sqrt(abs(inner(gram(left), gram(right))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,18 +434,35 @@ class Tucker(Factors):
     def pullback(self, Z: Ambient) -> Blocks:
         return Z.tucker_gradients(self.modes, self.core)
 
+    def _partner_gram(self, grams: list[Array], k: int) -> Array:
+        """Ŭ_kᵀ conj(Ŭ_k), from the Grams of the factors."""
+        return unfold(mode_products(self.core, grams, skip=k), k) @ adjoint(unfold(self.core, k))
+
     def _partner_grams(self, grams: list[Array]) -> list[Array]:
-        """Ŭ_kᵀ conj(Ŭ_k) for every mode, from the Grams of the factors."""
-        return [
-            unfold(mode_products(self.core, grams, skip=k), k) @ adjoint(unfold(self.core, k))
-            for k in range(len(self.factors))
-        ]
+        return [self._partner_gram(grams, k) for k in range(len(self.factors))]
 
     def precondition(self, grads: Blocks, damping: float | Array = 0.0) -> Blocks:
         grams = [gram(U) for U in self.factors]
         partners = self._partner_grams(grams)
         factors = (g @ inverse(P, damping**2) for g, P in zip(grads[:-1], partners, strict=True))
         return (*factors, mode_products(grads[-1], [inverse(G) for G in grams]))
+
+    def pullback_block(self, Z: Ambient, k: int) -> Array:
+        if k == len(self.factors):
+            return Z.contract(self.modes)
+        return unfold(Z.contract(self.modes, skip=k), k) @ adjoint(unfold(self.core, k))
+
+    def precondition_block(self, grad: Array, k: int, ridge: Array | None = None) -> Array:
+        grams = [gram(U) for U in self.factors]
+        if k == len(self.factors):
+            return mode_products(grad, [inverse(G) for G in grams])
+        return grad @ inverse(self._partner_gram(grams, k), 0.0 if ridge is None else ridge)
+
+    def design(self, k: int) -> Design | None:
+        if k == len(self.factors):
+            return None  # the core is one system
+        others = tuple(j for j in range(len(self.factors)) if j != k)
+        return Contracted(unfold(self.core, k), tuple(self.factors[j] for j in others), others)
 
     def clip_rows(self, radius: float) -> Self:
         partners = self._partner_grams([gram(U) for U in self.factors])

@@ -81,12 +81,15 @@ def identity(n: int, like: Array) -> Array:
 def inverse(G: Array, damping: float | Array = 0.0) -> Array:
     """(G + damping · I)⁻¹ for a small Hermitian G; its pseudo-inverse where that is singular.
 
+    Where the damping is a matrix it is added as it is.
+
     The pseudo-inverse, because a gradient has no part where the Gram of its partner has
     none: factors of zero stay where they are. NaN where G is not finite, which the loop
     reports.
     """
     xp = array_namespace(G)
-    G = G + damping * identity(G.shape[0], like=G)
+    whole = getattr(damping, "ndim", 0) == 2
+    G = G + (damping if whole else damping * identity(G.shape[0], like=G))
     for attempt in (xp.linalg.inv, xp.linalg.pinv):
         try:
             return attempt(G)
@@ -94,6 +97,46 @@ def inverse(G: Array, damping: float | Array = 0.0) -> Array:
             if not type(error).__name__.endswith("LinAlgError"):
                 raise
     return xp.full_like(G, math.nan)
+
+
+def whitening(G: Array) -> Array:
+    """T with Tᴴ G T = I on the range of a small positive semidefinite G, and 0 off it."""
+    xp = array_namespace(G)
+    values, vectors = xp.linalg.eigh(G)
+    seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
+    root = xp.where(seen, 1 / xp.sqrt(xp.where(seen, values, xp.ones_like(values))), 0 * values)
+    return vectors * xp.astype(root, G.dtype)[None, :]
+
+
+def conjugate_gradients(
+    normal: Callable[[Array], Array],
+    target: Array,
+    precondition: Callable[[Array], Array],
+    tol: float,
+    max_steps: int,
+) -> Array:
+    """X with normal(x) ≈ target, for a Hermitian positive semidefinite operator.
+
+    Stops where the preconditioned residual is `tol` of the first, or at `max_steps`.
+    """
+    xp = array_namespace(target)
+    x, r = xp.zeros_like(target), target
+    z = precondition(r)
+    p, rho = z, float(inner(r, z))
+    first = rho
+    for _ in range(max_steps):
+        if not rho > tol**2 * first:
+            break
+        q = normal(p)
+        curvature = float(inner(p, q))
+        if not curvature > 0:  # nothing left to gain, or not a number
+            break
+        step = rho / curvature
+        x, r = x + step * p, r - step * q
+        z = precondition(r)
+        rho, last = float(inner(r, z)), rho
+        p = z + (rho / last) * p
+    return x
 
 
 def like(x: np.ndarray[Any, Any], example: Array) -> Array:

@@ -132,7 +132,7 @@ class line_search:  # noqa: N801
     """A step found by trying: works for every operator and loss.
 
     For smooth losses it backtracks on the objective of the iterate. The first trial is
-    twice the last accepted step. A step is accepted where the objective fell by at least
+    `grow` times the last accepted step. A step is accepted where the objective fell by at least
     `decrease` of what the slope promised; otherwise the next trial is the minimiser of the
     parabola through what is known, so that operators which are not normalised cost one or
     two evaluations more, once. If nothing is accepted before the promise is lost in
@@ -143,6 +143,8 @@ class line_search:  # noqa: N801
     ----------
     first : float
         The very first trial.
+    grow : float, optional
+        None begins with `first` at every iterate.
     decrease : float in (0, 1)
     max_trials : int
 
@@ -157,11 +159,14 @@ class line_search:  # noqa: N801
     """
 
     first: float = 1.0
+    grow: float | None = 2.0
     decrease: float = 0.1
     max_trials: int = 60
 
     def __post_init__(self) -> None:
         checks.number("first", self.first, least=0, open_=True)
+        if self.grow is not None:
+            checks.number("grow", self.grow, least=1)
         if checks.number("decrease", self.decrease, least=0, open_=True) >= 1:
             raise ValueError(f"decrease must be below 1, not {self.decrease!r}")
         checks.count("max_trials", self.max_trials, least=1)
@@ -170,7 +175,8 @@ class line_search:  # noqa: N801
         if not ray.state.problem.smooth:
             return polyak(best=None).pick(ray)
         value, slope = float(ray.state.value), float(ray.slope)
-        step = 2 * ray.remembered if isinstance(ray.remembered, float) else self.first
+        known = isinstance(ray.remembered, float) and self.grow is not None
+        step = self.grow * ray.remembered if known else self.first
         if not slope > 0:
             return 0.0, ray.remembered
         rounding = epsilon(ray.slope) * value
@@ -342,6 +348,134 @@ class ScaledGD:
             damping = checks.number("damping(state)", damping(state), least=0)
         direction = state.factors.precondition(state.gradient, damping)
         return _descend(state, direction, step, self.project, self.update)
+
+
+@dataclass(frozen=True, eq=False)
+class Alternating:
+    """One block after the other, each by the least-squares problem that it is.
+
+    X is linear in each block. Where entries are observed every *row* of a mode matrix is a
+    small system of its own, and is solved exactly; otherwise conjugate gradients with
+    ScaledGD's preconditioner. Where all entries are observed this is ScaledGD with step 1,
+    one block at a time. There is no step size, and neither κ nor how the operator is
+    normalised matters. Losses that trim are majorised by least squares: what they trim is
+    fixed within an iteration.
+
+    Parameters
+    ----------
+    steps : int
+        Conjugate-gradient steps at most, for each block that is not solved row by row.
+    project : callable, optional
+        Applied after each update of all blocks.
+    update : tuple of int, optional
+        The blocks to update, in this order; by default all but the factors of modes that
+        are not compressed.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_completion(90, 80, rank=3, kappa=1e3, p=0.4, rng=0)
+    >>> result = sg.solve(problem, sg.small_random(3, 1.0, rng=0), sg.Alternating(), max_iter=25)
+    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-7)
+    True
+    """
+
+    steps: int = 10
+    project: Projection | None = None
+    update: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        checks.count("steps", self.steps, least=1)
+        check_projection(self.project)
+        object.__setattr__(self, "update", _checked_update(self.update))
+
+    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
+        factors, memory = state.factors, state.memory
+        if state.block_step is None or state.again is None or factors.copies > 1:
+            raise TypeError(
+                f"Alternating needs blocks in which the residual is linear; for "
+                f"{type(problem).__name__} with {type(factors).__name__} use ScaledGD"
+            )
+        order = factors.free if self.update is None else self.update
+        for k in order:
+            factors = state.factors.moved(k, -state.block_step(k, self.steps))
+            if k != order[-1]:
+                state = state.again(factors)
+        return factors if self.project is None else self.project(factors), memory
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledLBFGS:
+    """L-BFGS in ScaledGD's coordinates, for few observations and extreme κ.
+
+    The curvature that the last gradients show corrects ScaledGD's preconditioner instead of
+    a multiple of the identity. That is L-BFGS in the coordinates L (RᴴR)^½ and R (LᴴL)^½,
+    without making them.
+
+    Parameters
+    ----------
+    pairs : int
+        Updates to remember.
+    step : rule
+        Tried from 1 at every iterate.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_completion(90, 80, rank=3, kappa=1e2, p=0.4, rng=0)
+    >>> result = sg.solve(problem, sg.spectral(3), sg.ScaledLBFGS(), max_iter=60)
+    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-7)
+    True
+    """
+
+    pairs: int = 20
+    step: Any = line_search(grow=None)
+
+    def __post_init__(self) -> None:
+        checks.count("pairs", self.pairs, least=1)
+        object.__setattr__(self, "step", _checked(self.step))
+
+    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
+        F, grads = state.factors, state.gradient
+        pairs, last = state.memory.get("pairs", ((), None))
+        if last is not None:
+            moves = tuple(B - A for A, B in zip(last[0], F.blocks, strict=True))
+            turns = tuple(h - g for g, h in zip(last[1], grads, strict=True))
+            if float(_dot(moves, turns)) > 1e-12 * float(_dot(turns, F.precondition(turns))):
+                pairs = (*pairs, (moves, turns))[-self.pairs :]
+        direction = _two_loops(pairs, grads, F.precondition)
+        if not float(_dot(direction, grads)) > 0:
+            pairs, direction = (), F.precondition(grads)
+        factors, memory = _descend(state, direction, self.step, None, None)
+        return factors, {**memory, "pairs": (pairs, (F.blocks, grads))}
+
+
+def _dot(a: Blocks, b: Blocks) -> Array:
+    return sum(inner(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _two_loops(
+    pairs: tuple[tuple[Blocks, Blocks], ...],
+    grads: Blocks,
+    precondition: Callable[[Blocks], Blocks],
+) -> Blocks:
+    """The inverse of the curvature that the pairs show, times the gradient."""
+
+    def plus(a: Blocks, weight: Array, b: Blocks) -> Blocks:
+        return tuple(x + weight * y for x, y in zip(a, b, strict=True))
+
+    q, weights = grads, []
+    for moves, turns in reversed(pairs):
+        weights.append(_dot(moves, q) / _dot(moves, turns))
+        q = plus(q, -weights[-1], turns)
+    direction = precondition(q)
+    if pairs:
+        moves, turns = pairs[-1]
+        size = _dot(moves, turns) / _dot(turns, precondition(turns))
+        direction = tuple(size * d for d in direction)
+    for (moves, turns), weight in zip(pairs, reversed(weights), strict=True):
+        direction = plus(direction, weight - _dot(turns, direction) / _dot(moves, turns), moves)
+    return direction
 
 
 @dataclass(frozen=True, eq=False)

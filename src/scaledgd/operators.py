@@ -12,7 +12,7 @@ from . import checks, kernels
 from .ambient import Ambient, Dense, RankOneSum, Sparse
 from .factors import Factors, Tucker
 from .kernels import Pattern
-from .linalg import conj, is_complex
+from .linalg import conj, conjugate_gradients, is_complex
 
 Array = Any
 
@@ -45,6 +45,25 @@ class Operator:
 
     def adjoint(self, w: Array) -> Ambient:
         raise NotImplementedError
+
+    def solve_block(
+        self, factors: Factors, k: int, gradient: Array, ridge: Array | None, steps: int
+    ) -> Array:
+        """The D of least ½‖A(X_D)‖² − Re⟨gradient, D⟩ + ½ tr(D ridge Dᴴ), X_D linear in D.
+
+        It is what block k is to be moved by, backwards. Conjugate gradients with ScaledGD's
+        preconditioner need nothing but `apply` and `adjoint`.
+        """
+
+        def normal(D: Array) -> Array:
+            Z = self.adjoint(self.apply(factors.linear(k, D)))
+            G = factors.pullback_block(Z, k)
+            return G if ridge is None else G + D @ ridge
+
+        def precondition(G: Array) -> Array:
+            return factors.precondition_block(G, k, ridge)
+
+        return conjugate_gradients(normal, gradient, precondition, 1e-2, steps)
 
     def spectral(self, y: Array, kept: int | None) -> Ambient:
         """What a spectral start decomposes: A*(y).
@@ -87,6 +106,12 @@ class Full(Operator):
 
     def adjoint(self, w: Array) -> Ambient:
         return Dense(w)
+
+    def solve_block(
+        self, factors: Factors, k: int, gradient: Array, ridge: Array | None, steps: int
+    ) -> Array:
+        # every row has the same system, and the preconditioner is its inverse
+        return factors.precondition_block(gradient, k, ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +167,17 @@ class Entries(Operator):
 
     def adjoint(self, w: Array) -> Ambient:
         return Sparse(self.pattern, w)
+
+    def solve_block(
+        self, factors: Factors, k: int, gradient: Array, ridge: Array | None, steps: int
+    ) -> Array:
+        design = factors.design(k)
+        if design is None:
+            return super().solve_block(factors, k, gradient, ridge, steps)
+        # each row is a small system of its own
+        target = factors.as_mode(k, gradient)
+        ridge = None if ridge is None else factors.as_mode(k, ridge)
+        return factors.as_mode(k, self.pattern.solve_rows(design, k, target, ridge))
 
 
 @dataclass(frozen=True, eq=False)

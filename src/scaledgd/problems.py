@@ -11,8 +11,8 @@ from array_api_compat import array_namespace, device
 
 from . import checks
 from .ambient import Ambient, Hankel, antidiagonal_sums
-from .factors import Factors, LowRank
-from .linalg import is_complex, magnitude2
+from .factors import Blocks, Factors, LowRank
+from .linalg import inner, is_complex, magnitude2
 from .losses import Loss, Squared
 from .operators import Operator
 from .solve import Memory, State
@@ -34,6 +34,8 @@ class Observed:
         `Squared`, `Absolute`, `TopTrim`, `SoftTrim`.
     scale : float
         Multiplies the value and the backprojection: 1/p for completion.
+    ridge : tuple of arrays of shape (r, r) or None, one per block, optional
+        Adds ½ Σ_k tr(B_k Λ_k B_kᴴ), which holds rows that few data speak about.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class Observed:
     y: Array
     loss: Loss = field(default_factory=Squared)
     scale: float = 1.0
+    ridge: tuple[Array | None, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.operator, Operator):
@@ -107,16 +110,50 @@ class Observed:
     def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State:
         residual = self.operator.apply(factors) - self.y
         loss, memory = self.loss.freeze(residual, t, memory or {})
+        return self._state(factors, residual, loss, t, memory)
+
+    def _state(self, F: Factors, residual: Array, loss: Loss, t: int, memory: Memory) -> State:
+        """The state at F, of a loss that is frozen."""
         value, weight = loss(residual)
+
+        def block_step(k: int, steps: int) -> Array:
+            gradient = F.pullback_block(self.operator.adjoint(weight), k)
+            ridge = None if self.ridge is None else self.ridge[k]
+            if ridge is not None:
+                ridge = ridge / self.scale
+                gradient = gradient + F.blocks[k] @ ridge
+            return self.operator.solve_block(F, k, gradient, ridge, steps)
+
+        def pullback() -> Blocks:
+            grads = F.pullback(self.operator.adjoint(self.scale * weight))
+            return self._with_ridge(F, grads)
+
         return State(
             t,
-            factors,
-            self.scale * value,
-            pullback=lambda: factors.pullback(self.operator.adjoint(self.scale * weight)),
-            objective=lambda F: self.scale * loss(self.operator.apply(F) - self.y)[0],
+            F,
+            self.scale * value + self._penalty(F),
+            pullback=pullback,
+            objective=lambda G: (
+                self.scale * loss(self.operator.apply(G) - self.y)[0] + self._penalty(G)
+            ),
             memory=memory,
             problem=self,
+            block_step=block_step,
+            again=lambda G: self._state(G, self.operator.apply(G) - self.y, loss, t, memory),
         )
+
+    def _penalty(self, factors: Factors) -> Array | float:
+        """½ Σ_k tr(B_k Λ_k B_kᴴ)."""
+        if self.ridge is None:
+            return 0.0
+        pairs = zip(factors.blocks, self.ridge, strict=True)
+        return 0.5 * sum(inner(B, B @ G) for B, G in pairs if G is not None)
+
+    def _with_ridge(self, factors: Factors, grads: Blocks) -> Blocks:
+        if self.ridge is None:
+            return grads
+        triples = zip(grads, factors.blocks, self.ridge, strict=True)
+        return tuple(g if G is None else g + B @ G for g, B, G in triples)
 
     @cached_property
     def value_at_zero(self) -> float:

@@ -43,6 +43,11 @@ class State:
         What the method and the loss remember from iterate to iterate. With `t` and
         `factors` it is all that resuming needs, and all that pickling keeps.
     problem : Problem
+    block_step : callable, optional
+        ``block_step(k, steps)`` is what block k has to move by, backwards, to minimise the
+        loss as a function of that block alone.
+    again : callable, optional
+        This iterate moved to other factors, thresholds and trimmed entries still frozen.
     """
 
     t: int
@@ -52,6 +57,8 @@ class State:
     objective: Callable[[Factors], Array]
     memory: Memory = field(default_factory=dict)
     problem: Any = None
+    block_step: Callable[[int, int], Array] | None = None
+    again: Callable[[Factors], State] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: getattr(self, k) for k in ("t", "factors", "value", "memory")}

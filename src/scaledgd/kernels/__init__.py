@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
 from array_api_compat import (
     array_namespace,
+    device,
     is_numpy_namespace,
     is_torch_array,
     is_torch_namespace,
 )
 
-from ..linalg import adjoint, conj, mode_product, unfold
+from ..linalg import adjoint, conj, gram, identity, mode_product, unfold, whitening
 
 Array = Any
 Index = tuple[Array, ...]
@@ -121,6 +124,63 @@ def _outer(rows: list[Array]) -> Array:
     return result
 
 
+class Design(Protocol):
+    """Where a block has separate rows: X at an entry is the block's row times a vector v."""
+
+    def columns(self, index: Index, part: Array | slice) -> Array:
+        """V of some entries, of shape (q, entries)."""
+
+    def gram(self) -> Array:
+        """Σ v vᴴ over all entries of one row of X."""
+
+    def transformed(self, T: Array) -> Design:
+        """The same for vᵀ T."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """v is a row of the other matrix M of X = L Mᵀ, the one of mode `other`."""
+
+    M: Array
+    other: int
+
+    def columns(self, index: Index, part: Array | slice) -> Array:
+        return array_namespace(self.M).take(self.M, index[self.other][part], axis=0).T
+
+    def gram(self) -> Array:
+        return self.M.T @ conj(self.M)
+
+    def transformed(self, T: Array) -> Rows:
+        return Rows(self.M @ T, self.other)
+
+
+@dataclass(frozen=True, eq=False)
+class Contracted:
+    """v is the core, unfolded along one mode, times the rows of all other mode matrices."""
+
+    core: Array
+    modes: tuple[Array, ...]
+    others: tuple[int, ...]
+
+    def columns(self, index: Index, part: Array | slice) -> Array:
+        xp = array_namespace(self.core)
+        rows = [
+            xp.take(M, index[j][part], axis=0).T
+            for M, j in zip(self.modes, self.others, strict=True)
+        ]
+        return self.core @ _outer(rows)
+
+    def gram(self) -> Array:
+        xp = array_namespace(self.core)
+        tensor = xp.reshape(self.core, (-1, *(M.shape[1] for M in self.modes)))
+        for axis, M in enumerate(self.modes):
+            tensor = mode_product(tensor, gram(M), axis + 1)
+        return unfold(tensor, 0) @ adjoint(self.core)
+
+    def transformed(self, T: Array) -> Contracted:
+        return Contracted(T.T @ self.core, self.modes, self.others)
+
+
 def scatter(rows: Array, values: Array, n: int) -> Array:
     """Row i of the result, of shape (n, width), is the sum of values[:, e] over rows[e] == i."""
     xp = array_namespace(values)
@@ -182,6 +242,72 @@ class Pattern:
         flat = adjoint(modes[small.mode]) @ outer
         grad_core = xp.reshape(flat, (-1, *(core.shape[j] for j in small.rest)))
         return (*(grads[k] for k in range(core.ndim)), xp.moveaxis(grad_core, 0, small.mode))
+
+    @cached_property
+    def _sorted(self) -> dict[int, tuple[Array, Array]]:
+        return {}
+
+    def sorted(self, mode: int) -> tuple[Array, Array]:
+        """The entries in the order of their row in a mode, and where each row starts."""
+        if mode not in self._sorted:
+            xp = array_namespace(*self.index)
+            rows = self.index[mode]
+            order = xp.argsort(rows, stable=True)
+            every = xp.arange(self.shape[mode] + 1, dtype=rows.dtype, device=device(rows))
+            self._sorted[mode] = order, xp.searchsorted(xp.take(rows, order), every)
+        return self._sorted[mode]
+
+    def row_grams(self, design: Design, mode: int, first: int, last: int, weights: Any) -> Array:
+        """Σ w_e v_e v_eᴴ over the entries e of each of the rows first .. last − 1 of a mode."""
+        xp = array_namespace(*self.index)
+        order, starts = self.sorted(mode)
+        begin, end = int(starts[first]), int(starts[last])
+        q = design.gram().shape[0]
+        total: Any = 0
+        span = max(256, last - first, CHUNK // q**2)
+        for s in range(begin, max(end, begin + 1), span):
+            part = order[s : min(s + span, end)]
+            v = design.columns(self.index, part)
+            left = v if weights is None else v * xp.take(weights, part)[None, :]
+            products = xp.reshape(left[:, None, :] * conj(v)[None, :, :], (q * q, -1))
+            total = total + scatter(xp.take(self.index[mode], part) - first, products, last - first)
+        return xp.reshape(total, (last - first, q, q))
+
+    def solve_rows(
+        self, design: Design, mode: int, target: Array, ridge: Array | None, weights: Any = None
+    ) -> Array:
+        """Solve a small system for every row: x (Σ w_e v_e v_eᴴ + ridge) = target.
+
+        In coordinates in which the vectors v of all entries are orthonormal, as ScaledGD's
+        preconditioner makes them. There a row with too few entries is told by its small
+        eigenvalues, and is left alone along them.
+
+        Parameters
+        ----------
+        design : Design
+        mode : int
+        target : array of shape (n, q), n the size of the mode
+        ridge : array of shape (q, q) or (n, q, q), optional
+        weights : array of shape (m,), optional
+        """
+        xp = array_namespace(target)
+        T = whitening(design.gram())
+        target, design = target @ T, design.transformed(conj(T))
+        n, q = target.shape
+        solved = []
+        rows = max(1, CHUNK * 4 // q**2)
+        for first in range(0, n, rows):
+            last = min(first + rows, n)
+            G = self.row_grams(design, mode, first, last, weights)
+            if ridge is not None:
+                G = G + adjoint(T) @ ridge @ T
+            size = xp.max(xp.linalg.diagonal(G), axis=1)
+            size = xp.where(size > 0, size, xp.ones_like(size))
+            G = G + (1e-10 * size)[:, None, None] * identity(q, like=G)
+            # row by row x G = t, that is Gᵀ xᵀ = tᵀ
+            solution = xp.linalg.solve(xp.matrix_transpose(G), target[first:last, :, None])
+            solved.append(solution[:, :, 0])
+        return xp.concat(solved) @ adjoint(T)
 
     def squares(self, weights: Array, mode: int) -> Array:
         """Σ |w|² over the entries of every slice of a mode."""

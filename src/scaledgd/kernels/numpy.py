@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..linalg import adjoint, conj
-from . import Index, Pattern
+from . import Design, Index, Pattern, Rows
 
 Array = Any
 
@@ -45,3 +46,36 @@ class CSRPattern(Pattern):
             return (Z.T @ conj(modes[0])).T
         ZM = Z @ conj(modes[1])
         return ZM if skip == 0 else adjoint(modes[0]) @ ZM
+
+    def row_grams(self, design: Design, mode: int, first: int, last: int, weights: Any) -> Array:
+        """One sparse product with the products of two columns each."""
+        if not isinstance(design, Rows):
+            return super().row_grams(design, mode, first, last, weights)
+        from scipy.sparse import csr_array
+
+        order, starts, columns = self._by(mode)
+        begin, end = starts[first], starts[last]
+        part = slice(begin, end)
+        if weights is None:
+            values = np.ones(end - begin, dtype=design.M.dtype)
+        else:
+            values = weights[part if order is None else order[part]]
+        size = (last - first, self.shape[1 - mode])
+        P = csr_array((values, columns[part], starts[first : last + 1] - begin), shape=size)
+        a, b = np.triu_indices(design.M.shape[1])
+        upper = P @ (design.M[:, a] * conj(design.M[:, b]))
+        G = np.empty((last - first, *2 * design.M.shape[1:]), dtype=upper.dtype)
+        G[:, a, b] = upper
+        G[:, b, a] = conj(upper)
+        return G
+
+    def _by(self, mode: int) -> tuple[Array, Array, Array]:
+        """The order of the entries, where rows start and the columns, of this or its transpose."""
+        if mode == 0:
+            return self.order, self.starts, self.columns
+        order, starts = self.sorted(1)
+        return order, starts, self._transposed
+
+    @cached_property
+    def _transposed(self) -> Array:
+        return self.index[0][self.sorted(1)[0]].astype(self.columns.dtype)
