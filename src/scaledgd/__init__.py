@@ -7,8 +7,17 @@ freely.
 
 from . import datasets, metrics
 from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
-from .initialize import diagonal_deleted, hosvd, incoherence, mixed, small_random, spectral
-from .losses import Absolute, Loss, SoftTrim, Squared, TopTrim, median_threshold, thresholds
+from .initialize import diagonal_deleted, grown, hosvd, incoherence, mixed, small_random, spectral
+from .losses import (
+    Absolute,
+    HardTrim,
+    Loss,
+    SoftTrim,
+    Squared,
+    TopTrim,
+    median_threshold,
+    thresholds,
+)
 from .methods import (
     Alternating,
     GradientDescent,
@@ -18,7 +27,7 @@ from .methods import (
     line_search,
     polyak,
 )
-from .operators import Entries, Full, Operator, RankOne, Sensing
+from .operators import Entries, Full, Operator, RankOne, Sensing, Weighted
 from .problems import HankelCompletion, Observed
 from .solve import (
     DivergenceWarning,
@@ -32,6 +41,7 @@ from .solve import (
     solve,
     time_limit,
 )
+from .variational import Variational
 
 __version__ = "0.1.0"
 
@@ -45,6 +55,7 @@ __all__ = [
     "Full",
     "GradientDescent",
     "HankelCompletion",
+    "HardTrim",
     "Interrupted",
     "Loss",
     "LowRank",
@@ -62,10 +73,13 @@ __all__ = [
     "Symmetric",
     "TopTrim",
     "Tucker",
+    "Variational",
+    "Weighted",
     "datasets",
     "diagonal_deleted",
     "geometric",
     "gradient_norm",
+    "grown",
     "hosvd",
     "incoherence",
     "iterate",

@@ -98,8 +98,8 @@ class Factors:
         """The gradient of block k alone."""
         raise NotImplementedError
 
-    def precondition_block(self, grad: Array, k: int, ridge: Array | None = None) -> Array:
-        """ScaledGD's direction for block k alone, with a matrix added to its Gram."""
+    def precondition_block(self, grad: Array, k: int) -> Array:
+        """ScaledGD's direction for block k alone."""
         raise NotImplementedError
 
     def design(self, k: int) -> Design | None:
@@ -175,8 +175,8 @@ class _Bilinear(_MatrixFactors):
         # (1.4): ∇_L (RᴴR + λI)⁻¹ and ∇_R (LᴴL + λI)⁻¹
         return tuple(g @ inverse(gram(self.partner(k)), damping) for k, g in enumerate(grads))
 
-    def precondition_block(self, grad: Array, k: int, ridge: Array | None = None) -> Array:
-        return grad @ inverse(gram(self.partner(k)), 0.0 if ridge is None else ridge)
+    def precondition_block(self, grad: Array, k: int) -> Array:
+        return grad @ inverse(gram(self.partner(k)))
 
     def as_mode(self, k: int, B: Array) -> Array:
         return B if k == 0 else conj(B)
@@ -452,11 +452,11 @@ class Tucker(Factors):
             return Z.contract(self.modes)
         return unfold(Z.contract(self.modes, skip=k), k) @ adjoint(unfold(self.core, k))
 
-    def precondition_block(self, grad: Array, k: int, ridge: Array | None = None) -> Array:
+    def precondition_block(self, grad: Array, k: int) -> Array:
         grams = [gram(U) for U in self.factors]
         if k == len(self.factors):
             return mode_products(grad, [inverse(G) for G in grams])
-        return grad @ inverse(self._partner_gram(grams, k), 0.0 if ridge is None else ridge)
+        return grad @ inverse(self._partner_gram(grams, k))
 
     def design(self, k: int) -> Design | None:
         if k == len(self.factors):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,19 +13,20 @@ from array_api_compat import array_namespace
 
 from . import checks
 from .ambient import Ambient, Dense
-from .factors import Factors, LowRank, Symmetric, Tucker
+from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
 from .linalg import (
     adjoint,
     fix_signs,
     gaussian,
     gram,
     identity,
+    magnitude2,
     mode_product,
     top_eigh,
     truncated_svd,
 )
-from .methods import Projection, ScaledGD, check_projection
-from .solve import Init, Problem
+from .methods import Projection, ScaledGD, ScaledLBFGS, check_projection
+from .solve import Init, Method, Problem, State, loss_change, solve
 
 Array = Any
 Seed = int | np.random.Generator | None
@@ -270,6 +272,74 @@ def diagonal_deleted(
         modes = _mode_subspaces(Z, r, problem.example, diagonal, False, tol, rng)
         factors = Tucker(modes, Z.contract(modes))
         return factors if project is None else project(factors)
+
+    return start
+
+
+def widened(state: State, columns: int, tol: float | None = 1e-3, rng: Seed = 0) -> Factors:
+    """The factors of a state with more columns: the top singular pairs of what is unexplained.
+
+    All new columns together are as long as fits the data best.
+    """
+    F: Any = state.factors
+    if state.ambient is None or not isinstance(F, LowRank | Bordered):
+        raise TypeError("only LowRank and Bordered factors of an Observed problem can be widened")
+    problem = state.problem
+    Z = state.ambient()
+    xp, seeded = array_namespace(F.L), np.random.default_rng(rng)
+    U, s, V = truncated_svd(Z.times, Z.adjoint_times, F.shape, columns, F.L, seeded, tol)
+    weights = xp.astype(s, F.L.dtype)[None, :]
+    measured = problem.operator.apply(LowRank(U * weights, V))
+    along, square = xp.sum(s * s) / problem.scale, xp.sum(magnitude2(measured))
+    root = xp.sqrt(weights * (along / square)) if float(square) > 0 else 0 * weights
+    r = F.rank
+    L = xp.concat([F.L[:, :r], -U * root, F.L[:, r:]], axis=1)
+    return replace(F, L=L, R=xp.concat([F.R[:, :r], V * root, F.R[:, r:]], axis=1))
+
+
+def grown(
+    rank: int,
+    method: Method | None = None,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 60,
+    rng: Seed = 0,
+) -> Init:
+    """Grow the rank one column at a time: for few observations, and extreme κ.
+
+    Each new column is the top singular pair of the residual, and the fit is refined before
+    the next. So the large singular values are settled before the small ones, which sampling
+    noise would drown in a spectral start, are looked for.
+
+    Parameters
+    ----------
+    rank : int
+    method : Method
+        Refines each rank but the last; `ScaledLBFGS` by default.
+    tol : float
+        Each rank is refined until the loss changes by less than this share of itself,
+    max_iter : int
+        or for so many iterations.
+    rng : int or numpy.random.Generator
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_completion(90, 80, rank=4, kappa=1e4, p=0.3, rng=0)
+    >>> result = sg.solve(problem, sg.grown(4), sg.ScaledLBFGS(), max_iter=200)
+    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-8)
+    True
+    """
+    refine = ScaledLBFGS() if method is None else method
+
+    def start(problem: Problem) -> Factors:
+        r = checks.rank(rank, problem.shape)
+        factors = spectral(1, tol=1e-3, rng=rng)(problem)
+        for _ in range(1, r):
+            stop = loss_change(tol)
+            state = solve(problem, factors, refine, max_iter=max_iter, stop=stop).state
+            factors = widened(state, 1, rng=rng)
+        return factors
 
     return start
 

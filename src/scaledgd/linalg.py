@@ -81,15 +81,12 @@ def identity(n: int, like: Array) -> Array:
 def inverse(G: Array, damping: float | Array = 0.0) -> Array:
     """(G + damping · I)⁻¹ for a small Hermitian G; its pseudo-inverse where that is singular.
 
-    Where the damping is a matrix it is added as it is.
-
     The pseudo-inverse, because a gradient has no part where the Gram of its partner has
     none: factors of zero stay where they are. NaN where G is not finite, which the loop
     reports.
     """
     xp = array_namespace(G)
-    whole = getattr(damping, "ndim", 0) == 2
-    G = G + (damping if whole else damping * identity(G.shape[0], like=G))
+    G = G + damping * identity(G.shape[0], like=G)
     for attempt in (xp.linalg.inv, xp.linalg.pinv):
         try:
             return attempt(G)

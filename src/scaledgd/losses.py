@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from array_api_compat import array_namespace, device
@@ -45,6 +45,10 @@ class Loss:
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         """The value, a 0-d array, and the weight, an array like the residual."""
         return self.freeze(residual, t, {})[0](residual)
+
+    def curvature(self, residual: Array) -> Array | None:
+        """The weights of the least squares that stand for a frozen loss; None where all are 1."""
+        return None
 
     def clean(self, y: Array) -> Array:
         """The data as the spectral start should see them."""
@@ -95,6 +99,9 @@ class _Kept(Loss):
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         xp = array_namespace(residual)
         return Squared()(xp.where(self.kept, residual, xp.zeros_like(residual)))
+
+    def curvature(self, residual: Array) -> Array:
+        return array_namespace(residual).astype(self.kept, residual.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,8 +271,13 @@ class SoftTrim(Loss):
             object.__setattr__(self, "schedule", threshold)
 
     def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
+        threshold, memory = self._at(residual, t, memory)
+        return _Huber(threshold), memory
+
+    def _at(self, residual: Array, t: int, memory: Memory) -> tuple[Any, Memory]:
+        """The threshold of iterate t, and what to remember."""
         if not isinstance(self.schedule, ThresholdRule):
-            return _Huber(self._threshold(t + 1, residual, None)), memory
+            return self._threshold(t + 1, residual, None), memory
         # What is remembered names its rule and its t: another rule's means nothing, and to
         # look at the same iterate twice (when a run is resumed) must not move it twice.
         rule, at, threshold = memory.get("threshold", (None, None, None))
@@ -273,7 +285,7 @@ class SoftTrim(Loss):
             at = threshold = None
         if at != t:
             threshold = self._threshold(t + 1, residual, threshold)
-        return _Huber(threshold), {**memory, "threshold": (self.schedule, t, threshold)}
+        return threshold, {**memory, "threshold": (self.schedule, t, threshold)}
 
     def clean(self, y: Array) -> Array:
         return _clip(y, self._threshold(0, y, None))[0]
@@ -284,6 +296,54 @@ class SoftTrim(Loss):
         if not callable(self.schedule):
             return self.schedule
         return checks.number(f"schedule({t})", self.schedule(t), least=0)
+
+
+@dataclass(frozen=True, eq=False)
+class HardTrim(SoftTrim):
+    """Rejection: least squares over the residuals that do not exceed a threshold.
+
+    What exceeds it has no say at all, so that `Alternating`, which solves the least squares
+    over the rest exactly, is not slowed down by it as by soft trimming. The start sees
+    the data clipped at their 70 % quantile.
+
+    Parameters
+    ----------
+    schedule : number, callable or rule
+        As for `SoftTrim`. A threshold that falls fast is the safest here: by default
+        ``median_threshold(ratio=0.5)``.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> value, weight = sg.HardTrim(2.0)(np.asarray([1.0, -5.0]))
+    >>> float(value), weight
+    (0.5, array([1., 0.]))
+    """
+
+    schedule: float | Callable[[int], Any] | ThresholdRule = field(
+        default_factory=lambda: median_threshold(ratio=0.5)
+    )
+
+    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
+        threshold, memory = self._at(residual, t, memory)
+        return _Kept(array_namespace(residual).abs(residual) <= threshold), memory
+
+    def clean(self, y: Array) -> Array:
+        if not isinstance(self.schedule, ThresholdRule):
+            return super().clean(y)
+        return _clip(y, _upper_quantile(y))[0]
+
+    def _threshold(self, t: int, residual: Array, last: Any) -> Any:
+        # the start has seen the data: from the first iterate on the residual's median counts
+        return super()._threshold(t, residual, 0.0 if last is None else last)
+
+
+def _upper_quantile(x: Array) -> Array:
+    """The 70 % quantile of the |x| that are not zero, because many may be."""
+    xp = array_namespace(x)
+    size = xp.reshape(xp.abs(x), (-1,))
+    clear = int(xp.count_nonzero(size > 1e-6 * xp.max(size)))
+    return kernels.kth_largest(size, max(1, round(0.3 * clear)), 0)[0]
 
 
 def thresholds(start: float, first: float, ratio: float) -> Callable[[int], float]:
@@ -339,9 +399,7 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
         xp = array_namespace(residual)
         size = xp.reshape(xp.abs(residual), (-1,))
         if last is None:
-            clear = int(xp.count_nonzero(size > 1e-6 * xp.max(size)))
-            upper = kernels.kth_largest(size, max(1, round(0.3 * clear)), 0)[0]
-            return self.multiple / 1.0364 * upper
+            return self.multiple / 1.0364 * _upper_quantile(residual)
         middle = kernels.kth_largest(size, size.shape[0] - (size.shape[0] - 1) // 2, 0)[0]
         scale, floor = self.multiple * 1.4826 * middle, self.ratio * last
         return xp.where(scale > floor, scale, xp.zeros_like(scale) + floor)

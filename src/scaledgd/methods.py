@@ -398,7 +398,7 @@ class Alternating:
             )
         order = factors.free if self.update is None else self.update
         for k in order:
-            factors = state.factors.moved(k, -state.block_step(k, self.steps))
+            factors = state.factors.moved(k, -state.block_step(k, steps=self.steps))
             if k != order[-1]:
                 state = state.again(factors)
         return factors if self.project is None else self.project(factors), memory

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, is_array_api_obj
 from . import checks, kernels
 from .ambient import Ambient, Dense, RankOneSum, Sparse
 from .factors import Factors, Tucker
-from .kernels import Pattern
+from .kernels import Grid, Pattern
 from .linalg import conj, conjugate_gradients, is_complex
 
 Array = Any
@@ -47,23 +47,47 @@ class Operator:
         raise NotImplementedError
 
     def solve_block(
-        self, factors: Factors, k: int, gradient: Array, ridge: Array | None, steps: int
-    ) -> Array:
-        """The D of least ½‖A(X_D)‖² − Re⟨gradient, D⟩ + ½ tr(D ridge Dᴴ), X_D linear in D.
+        self,
+        factors: Factors,
+        k: int,
+        gradient: Array,
+        ridge: Array | None = None,
+        weights: Array | None = None,
+        steps: int = 10,
+        spread: bool = False,
+    ) -> Any:
+        """The D of least ½ Σ w |A(X_D)|² − Re⟨gradient, D⟩ + ½ Σ ridge |D|², X_D linear in D.
 
-        It is what block k is to be moved by, backwards. Conjugate gradients with ScaledGD's
-        preconditioner need nothing but `apply` and `adjoint`.
+        It is what block k is to be moved by, backwards. Where the entries of X are observed,
+        each row of a mode matrix is a small system of its own. Otherwise conjugate gradients
+        with ScaledGD's preconditioner need nothing but `apply` and `adjoint`. `spread` is for
+        rows only: see `solve_rows`.
         """
+        design = factors.design(k)
+        if self.rows is not None and design is not None:
+            target = factors.as_mode(k, gradient)
+            x = self.rows.solve_rows(design, k, target, ridge, weights, spread)
+            return (factors.as_mode(k, x[0]), *x[1:]) if spread else factors.as_mode(k, x)
 
         def normal(D: Array) -> Array:
-            Z = self.adjoint(self.apply(factors.linear(k, D)))
+            measured = self.apply(factors.linear(k, D))
+            Z = self.adjoint(measured if weights is None else weights * measured)
             G = factors.pullback_block(Z, k)
-            return G if ridge is None else G + D @ ridge
+            return G if ridge is None else G + ridge * D
 
         def precondition(G: Array) -> Array:
-            return factors.precondition_block(G, k, ridge)
+            return factors.precondition_block(G, k)
 
         return conjugate_gradients(normal, gradient, precondition, 1e-2, steps)
+
+    def coverage(self, w: Array) -> Ambient:
+        """How much each entry of X counts: Σ w |A(E)|² for the unit matrix E of that entry."""
+        raise TypeError(f"{type(self).__name__} does not observe entries one by one")
+
+    @property
+    def rows(self) -> Grid | Pattern | None:
+        """The entries that are observed, where entries are what is observed."""
+        return None
 
     def spectral(self, y: Array, kept: int | None) -> Ambient:
         """What a spectral start decomposes: A*(y).
@@ -107,11 +131,12 @@ class Full(Operator):
     def adjoint(self, w: Array) -> Ambient:
         return Dense(w)
 
-    def solve_block(
-        self, factors: Factors, k: int, gradient: Array, ridge: Array | None, steps: int
-    ) -> Array:
-        # every row has the same system, and the preconditioner is its inverse
-        return factors.precondition_block(gradient, k, ridge)
+    def coverage(self, w: Array) -> Ambient:
+        return Dense(w)
+
+    @property
+    def rows(self) -> Grid:
+        return Grid(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,16 +193,80 @@ class Entries(Operator):
     def adjoint(self, w: Array) -> Ambient:
         return Sparse(self.pattern, w)
 
+    def coverage(self, w: Array) -> Ambient:
+        return Sparse(self.pattern, w)
+
+    @property
+    def rows(self) -> Pattern:
+        return self.pattern
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Operator):
+    """Measurements of different worth: A(X) times the square root of a weight each.
+
+    The data must be multiplied by `root` too.
+
+    Parameters
+    ----------
+    operator : Operator
+    root : array of the shape of A(X), nonnegative
+        Square roots of the weights.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> A = sg.Weighted(sg.Full((2, 2)), np.asarray([[1.0, 2.0], [0.0, 1.0]]))
+    >>> A.apply(sg.Symmetric(np.asarray([[1.0], [2.0]])))
+    array([[1., 4.],
+           [0., 4.]])
+    """
+
+    operator: Operator
+    root: Array
+
+    def __post_init__(self) -> None:
+        checks.floating(root=self.root)
+        checks.finite("root", self.root)
+        if tuple(self.root.shape) != self.measured:
+            raise ValueError(
+                f"root must have the shape of the measurements, {self.measured}, "
+                f"not {tuple(self.root.shape)}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.operator.shape
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return self.operator.measured
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {"root": self.root, **self.operator.arrays}
+
+    def apply(self, factors: Factors) -> Array:
+        return self.root * self.operator.apply(factors)
+
+    def adjoint(self, w: Array) -> Ambient:
+        return self.operator.adjoint(self.root * w)
+
     def solve_block(
-        self, factors: Factors, k: int, gradient: Array, ridge: Array | None, steps: int
-    ) -> Array:
-        design = factors.design(k)
-        if design is None:
-            return super().solve_block(factors, k, gradient, ridge, steps)
-        # each row is a small system of its own
-        target = factors.as_mode(k, gradient)
-        ridge = None if ridge is None else factors.as_mode(k, ridge)
-        return factors.as_mode(k, self.pattern.solve_rows(design, k, target, ridge))
+        self,
+        factors: Factors,
+        k: int,
+        gradient: Array,
+        ridge: Array | None = None,
+        weights: Array | None = None,
+        steps: int = 10,
+        spread: bool = False,
+    ) -> Any:
+        whole = self.root**2 if weights is None else self.root**2 * weights
+        return self.operator.solve_block(factors, k, gradient, ridge, whole, steps, spread)
+
+    def coverage(self, w: Array) -> Ambient:
+        return self.operator.coverage(self.root**2 * w)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,9 @@ class Observed:
         `Squared`, `Absolute`, `TopTrim`, `SoftTrim`.
     scale : float
         Multiplies the value and the backprojection: 1/p for completion.
-    ridge : tuple of arrays of shape (r, r) or None, one per block, optional
-        Adds ½ Σ_k tr(B_k Λ_k B_kᴴ), which holds rows that few data speak about.
+    ridge : tuple of arrays or None, one per block, optional
+        Adds ½ Σ_k Σ λ_k |B_k|², which holds rows that few data speak about. λ_k is an array
+        that multiplies block k: one number per column, or an array of its shape.
 
     Examples
     --------
@@ -116,44 +117,55 @@ class Observed:
         """The state at F, of a loss that is frozen."""
         value, weight = loss(residual)
 
-        def block_step(k: int, steps: int) -> Array:
+        def block_step(
+            k: int, ridge: Array | None = None, steps: int = 10, spread: bool = False
+        ) -> Any:
             gradient = F.pullback_block(self.operator.adjoint(weight), k)
-            ridge = None if self.ridge is None else self.ridge[k]
+            if ridge is None and self.ridge is not None:
+                ridge = self.ridge[k]
             if ridge is not None:
                 ridge = ridge / self.scale
-                gradient = gradient + F.blocks[k] @ ridge
-            return self.operator.solve_block(F, k, gradient, ridge, steps)
+                gradient = gradient + ridge * F.blocks[k]
+            curvature = loss.curvature(residual)
+            return self.operator.solve_block(F, k, gradient, ridge, curvature, steps, spread)
 
-        def pullback() -> Blocks:
-            grads = F.pullback(self.operator.adjoint(self.scale * weight))
-            return self._with_ridge(F, grads)
+        def ambient() -> Ambient:
+            return self.operator.adjoint(self.scale * weight)
+
+        def coverage() -> Ambient:
+            kept = loss.curvature(residual)
+            return self.operator.coverage(
+                array_namespace(residual).ones_like(residual) if kept is None else kept
+            )
 
         return State(
             t,
             F,
             self.scale * value + self._penalty(F),
-            pullback=pullback,
+            pullback=lambda: self._with_ridge(F, F.pullback(ambient())),
             objective=lambda G: (
                 self.scale * loss(self.operator.apply(G) - self.y)[0] + self._penalty(G)
             ),
             memory=memory,
             problem=self,
             block_step=block_step,
+            ambient=ambient,
+            coverage=coverage,
             again=lambda G: self._state(G, self.operator.apply(G) - self.y, loss, t, memory),
         )
 
     def _penalty(self, factors: Factors) -> Array | float:
-        """½ Σ_k tr(B_k Λ_k B_kᴴ)."""
+        """½ Σ_k Σ λ_k |B_k|²."""
         if self.ridge is None:
             return 0.0
         pairs = zip(factors.blocks, self.ridge, strict=True)
-        return 0.5 * sum(inner(B, B @ G) for B, G in pairs if G is not None)
+        return 0.5 * sum(inner(B, G * B) for B, G in pairs if G is not None)
 
     def _with_ridge(self, factors: Factors, grads: Blocks) -> Blocks:
         if self.ridge is None:
             return grads
         triples = zip(grads, factors.blocks, self.ridge, strict=True)
-        return tuple(g if G is None else g + B @ G for g, B, G in triples)
+        return tuple(g if G is None else g + G * B for g, B, G in triples)
 
     @cached_property
     def value_at_zero(self) -> float:

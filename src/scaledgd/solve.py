@@ -44,8 +44,12 @@ class State:
         `factors` it is all that resuming needs, and all that pickling keeps.
     problem : Problem
     block_step : callable, optional
-        ``block_step(k, steps)`` is what block k has to move by, backwards, to minimise the
-        loss as a function of that block alone.
+        ``block_step(k)`` is what block k has to move by, backwards, to minimise the loss as a
+        function of that block alone; see `Operator.solve_block`.
+    ambient : callable, optional
+        ``ambient()`` is the gradient with respect to X.
+    coverage : callable, optional
+        ``coverage()`` says how much every entry of X counts in the loss.
     again : callable, optional
         This iterate moved to other factors, thresholds and trimmed entries still frozen.
     """
@@ -57,7 +61,9 @@ class State:
     objective: Callable[[Factors], Array]
     memory: Memory = field(default_factory=dict)
     problem: Any = None
-    block_step: Callable[[int, int], Array] | None = None
+    block_step: Callable[..., Array] | None = None
+    ambient: Callable[[], Ambient] | None = None
+    coverage: Callable[[], Ambient] | None = None
     again: Callable[[Factors], State] | None = None
 
     def __getstate__(self) -> dict[str, Any]:

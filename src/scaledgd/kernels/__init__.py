@@ -130,6 +130,9 @@ class Design(Protocol):
     def columns(self, index: Index, part: Array | slice) -> Array:
         """V of some entries, of shape (q, entries)."""
 
+    def everything(self) -> Array:
+        """V of all entries of one row of X, in C order, as rows."""
+
     def gram(self) -> Array:
         """Σ v vᴴ over all entries of one row of X."""
 
@@ -146,6 +149,9 @@ class Rows:
 
     def columns(self, index: Index, part: Array | slice) -> Array:
         return array_namespace(self.M).take(self.M, index[self.other][part], axis=0).T
+
+    def everything(self) -> Array:
+        return self.M
 
     def gram(self) -> Array:
         return self.M.T @ conj(self.M)
@@ -170,12 +176,19 @@ class Contracted:
         ]
         return self.core @ _outer(rows)
 
-    def gram(self) -> Array:
+    def everything(self) -> Array:
+        return self.core_of(self.modes).T
+
+    def core_of(self, matrices: tuple[Array, ...]) -> Array:
+        """The unfolded core times matrices in the other modes."""
         xp = array_namespace(self.core)
         tensor = xp.reshape(self.core, (-1, *(M.shape[1] for M in self.modes)))
-        for axis, M in enumerate(self.modes):
-            tensor = mode_product(tensor, gram(M), axis + 1)
-        return unfold(tensor, 0) @ adjoint(self.core)
+        for axis, M in enumerate(matrices):
+            tensor = mode_product(tensor, M, axis + 1)
+        return unfold(tensor, 0)
+
+    def gram(self) -> Array:
+        return self.core_of(tuple(gram(M) for M in self.modes)) @ adjoint(self.core)
 
     def transformed(self, T: Array) -> Contracted:
         return Contracted(T.T @ self.core, self.modes, self.others)
@@ -193,7 +206,96 @@ def scatter(rows: Array, values: Array, n: int) -> Array:
     return implementation(rows, values, n)
 
 
-class Pattern:
+class _RowSystems:
+    """Where the rows of a mode matrix are separate least-squares problems."""
+
+    shape: tuple[int, ...]
+
+    def row_grams(self, design: Design, mode: int, first: int, last: int, weights: Any) -> Array:
+        """Σ w_e v_e v_eᴴ over the entries e of each of the rows first .. last − 1 of a mode."""
+        raise NotImplementedError
+
+    def solve_rows(
+        self,
+        design: Design,
+        mode: int,
+        target: Array,
+        ridge: Array | None = None,
+        weights: Array | None = None,
+        spread: bool = False,
+    ) -> Any:
+        """Solve a small system for every row: x (Σ w_e v_e v_eᴴ + ridge) = target.
+
+        In coordinates in which the vectors v of all entries are orthonormal, as ScaledGD's
+        preconditioner makes them. There a row with too few entries is told by its small
+        eigenvalues, and is left alone along them.
+
+        Parameters
+        ----------
+        design : Design
+        mode : int
+        target : array of shape (n, q), n the size of the mode
+        ridge : array of shape (q,) or (n, q), optional
+            Diagonals.
+        weights : array like the measurements, optional
+        spread : bool
+            Also return the inverses of the systems: their diagonals, of shape (n, q), and
+            their sum, of shape (q, q).
+        """
+        xp = array_namespace(target)
+        T = whitening(design.gram())
+        target, design = target @ T, design.transformed(conj(T))
+        n, q = target.shape
+        solved, diagonals = [], []
+        total: Any = 0
+        rows = max(1, CHUNK * 4 // q**2)
+        for first in range(0, n, rows):
+            last = min(first + rows, n)
+            G = self.row_grams(design, mode, first, last, weights)
+            if ridge is not None:
+                G = (
+                    G
+                    + (adjoint(T) * (ridge if ridge.ndim == 1 else ridge[first:last, None, :])) @ T
+                )
+            size = xp.max(xp.real(xp.linalg.diagonal(G)), axis=1)
+            size = xp.where(size > 0, size, xp.ones_like(size))
+            little = xp.astype(JITTER * size, G.dtype)[:, None, None]
+            # row by row x G = t, that is Gᵀ xᵀ = tᵀ
+            G = xp.matrix_transpose(G + little * identity(q, like=G))
+            solved.append(xp.linalg.solve(G, target[first:last, :, None])[:, :, 0])
+            if spread:
+                inverses = xp.linalg.inv(xp.matrix_transpose(G))
+                diagonals.append(xp.real(xp.sum((T @ inverses) * conj(T), axis=2)))
+                total = total + T @ xp.sum(inverses, axis=0) @ adjoint(T)
+        x = xp.concat(solved) @ adjoint(T)
+        return (x, xp.concat(diagonals), total) if spread else x
+
+
+JITTER = 1e-10
+"""Of the largest weight of a row: below it a direction counts as not observed."""
+
+
+class Grid(_RowSystems):
+    """All entries of an object of some shape."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def row_grams(self, design: Design, mode: int, first: int, last: int, weights: Any) -> Array:
+        xp = array_namespace(design.gram())
+        if weights is None:
+            return xp.broadcast_to(design.gram(), (last - first, *design.gram().shape))
+        V, W = design.everything(), unfold(weights, mode)[first:last, :]
+        q, step = V.shape[1], max(256, CHUNK * 4 // V.shape[1] ** 2)
+        total: Any = 0
+        for s in range(0, V.shape[0], step):
+            part = V[s : s + step, :]
+            products = xp.reshape(part[:, :, None] * conj(part)[:, None, :], (-1, q * q))
+            total = total + W[:, s : s + step] @ products
+        return xp.reshape(total, (last - first, q, q))
+
+
+class Pattern(_RowSystems):
     """A fixed set of observed entries of an object of some shape."""
 
     def __init__(self, index: Index, shape: tuple[int, ...]) -> None:
@@ -258,7 +360,6 @@ class Pattern:
         return self._sorted[mode]
 
     def row_grams(self, design: Design, mode: int, first: int, last: int, weights: Any) -> Array:
-        """Σ w_e v_e v_eᴴ over the entries e of each of the rows first .. last − 1 of a mode."""
         xp = array_namespace(*self.index)
         order, starts = self.sorted(mode)
         begin, end = int(starts[first]), int(starts[last])
@@ -272,42 +373,6 @@ class Pattern:
             products = xp.reshape(left[:, None, :] * conj(v)[None, :, :], (q * q, -1))
             total = total + scatter(xp.take(self.index[mode], part) - first, products, last - first)
         return xp.reshape(total, (last - first, q, q))
-
-    def solve_rows(
-        self, design: Design, mode: int, target: Array, ridge: Array | None, weights: Any = None
-    ) -> Array:
-        """Solve a small system for every row: x (Σ w_e v_e v_eᴴ + ridge) = target.
-
-        In coordinates in which the vectors v of all entries are orthonormal, as ScaledGD's
-        preconditioner makes them. There a row with too few entries is told by its small
-        eigenvalues, and is left alone along them.
-
-        Parameters
-        ----------
-        design : Design
-        mode : int
-        target : array of shape (n, q), n the size of the mode
-        ridge : array of shape (q, q) or (n, q, q), optional
-        weights : array of shape (m,), optional
-        """
-        xp = array_namespace(target)
-        T = whitening(design.gram())
-        target, design = target @ T, design.transformed(conj(T))
-        n, q = target.shape
-        solved = []
-        rows = max(1, CHUNK * 4 // q**2)
-        for first in range(0, n, rows):
-            last = min(first + rows, n)
-            G = self.row_grams(design, mode, first, last, weights)
-            if ridge is not None:
-                G = G + adjoint(T) @ ridge @ T
-            size = xp.max(xp.linalg.diagonal(G), axis=1)
-            size = xp.where(size > 0, size, xp.ones_like(size))
-            G = G + (1e-10 * size)[:, None, None] * identity(q, like=G)
-            # row by row x G = t, that is Gᵀ xᵀ = tᵀ
-            solution = xp.linalg.solve(xp.matrix_transpose(G), target[first:last, :, None])
-            solved.append(solution[:, :, 0])
-        return xp.concat(solved) @ adjoint(T)
 
     def squares(self, weights: Array, mode: int) -> Array:
         """Σ |w|² over the entries of every slice of a mode."""
