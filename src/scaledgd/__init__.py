@@ -5,6 +5,8 @@ The mathematics reads as one sentence: ``solve(problem, init, method)``. A probl
 freely.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import datasets, metrics
 from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
 from .initialize import diagonal_deleted, grown, hosvd, incoherence, mixed, small_random, spectral
@@ -43,12 +45,16 @@ from .solve import (
 )
 from .variational import Variational
 
+if TYPE_CHECKING:
+    from .estimators import DataWarning, MatrixCompletion, RobustPCA
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Absolute",
     "Alternating",
     "Bordered",
+    "DataWarning",
     "DivergenceWarning",
     "Entries",
     "Factors",
@@ -59,10 +65,12 @@ __all__ = [
     "Interrupted",
     "Loss",
     "LowRank",
+    "MatrixCompletion",
     "Observed",
     "Operator",
     "RankOne",
     "Result",
+    "RobustPCA",
     "ScaledGD",
     "ScaledLBFGS",
     "Sensing",
@@ -95,3 +103,18 @@ __all__ = [
     "thresholds",
     "time_limit",
 ]
+
+_ESTIMATORS = ("DataWarning", "MatrixCompletion", "RobustPCA")
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes long to import: only those who use the estimators wait for it
+    if name in _ESTIMATORS:
+        from . import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

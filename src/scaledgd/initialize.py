@@ -301,6 +301,7 @@ def grown(
     rank: int,
     method: Method | None = None,
     *,
+    start: Factors | None = None,
     tol: float = 1e-3,
     max_iter: int = 60,
     rng: Seed = 0,
@@ -316,6 +317,9 @@ def grown(
     rank : int
     method : Method
         Refines each rank but the last; `ScaledLBFGS` by default.
+    start : Factors, optional
+        `LowRank` or `Bordered` factors of a lower rank to begin with; by default the
+        spectral start of rank 1.
     tol : float
         Each rank is refined until the loss changes by less than this share of itself,
     max_iter : int
@@ -332,16 +336,17 @@ def grown(
     """
     refine = ScaledLBFGS() if method is None else method
 
-    def start(problem: Problem) -> Factors:
+    def grow(problem: Problem) -> Factors:
         r = checks.rank(rank, problem.shape)
-        factors = spectral(1, tol=1e-3, rng=rng)(problem)
-        for _ in range(1, r):
+        factors: Any = spectral(1, tol=1e-3, rng=rng)(problem) if start is None else start
+        while factors.rank < r:
             stop = loss_change(tol)
-            state = solve(problem, factors, refine, max_iter=max_iter, stop=stop).state
+            most = max_iter if math.prod(factors.L.shape) else 0
+            state = solve(problem, factors, refine, max_iter=most, stop=stop).state
             factors = widened(state, 1, rng=rng)
         return factors
 
-    return start
+    return grow
 
 
 def small_random(

@@ -97,8 +97,7 @@ class _Kept(Loss):
     kept: Array
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
-        xp = array_namespace(residual)
-        return Squared()(xp.where(self.kept, residual, xp.zeros_like(residual)))
+        return Squared()(residual * array_namespace(residual).astype(self.kept, residual.dtype))
 
     def curvature(self, residual: Array) -> Array:
         return array_namespace(residual).astype(self.kept, residual.dtype)
@@ -304,7 +303,7 @@ class HardTrim(SoftTrim):
 
     What exceeds it has no say at all, so that `Alternating`, which solves the least squares
     over the rest exactly, is not slowed down by it as by soft trimming. The start sees
-    the data clipped at their 70 % quantile.
+    the data without what exceeds three robust standard deviations.
 
     Parameters
     ----------
@@ -331,11 +330,16 @@ class HardTrim(SoftTrim):
     def clean(self, y: Array) -> Array:
         if not isinstance(self.schedule, ThresholdRule):
             return super().clean(y)
-        return _clip(y, _upper_quantile(y))[0]
+        # three robust standard deviations of the data that are not zero
+        xp = array_namespace(y)
+        limit = 3 / 1.0364 * _upper_quantile(y)
+        return xp.where(xp.abs(y) <= limit, y, xp.zeros_like(y))
 
     def _threshold(self, t: int, residual: Array, last: Any) -> Any:
         # the start has seen the data: from the first iterate on the residual's median counts
-        return super()._threshold(t, residual, 0.0 if last is None else last)
+        if last is None and isinstance(self.schedule, median_threshold):
+            last = (self.schedule.first or 0.0) / self.schedule.ratio
+        return super()._threshold(t, residual, last)
 
 
 def _upper_quantile(x: Array) -> Array:
@@ -380,6 +384,8 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
     ratio : float in (0, 1]
         Above 1 − step, the rate of ScaledGD: 0.8 suits its default steps, 0.7 a step of 0.4
         or more.
+    first : float, optional
+        The least that the first threshold may be.
 
     Examples
     --------
@@ -390,6 +396,7 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
 
     multiple: float = 3.0
     ratio: float = 0.8
+    first: float | None = None
 
     def __post_init__(self) -> None:
         checks.number("multiple", self.multiple, least=0, open_=True)

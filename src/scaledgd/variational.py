@@ -18,6 +18,9 @@ Pair = tuple[Array, Array]
 FLOOR = 1e-26
 """Of the mean square of the data: noise below this is rounding."""
 
+HOLD = 1e30
+"""A ridge that holds a column at zero, and is still a number to calculate with."""
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -44,7 +47,9 @@ class Posterior:
     def first(cls, F: Any, noise: float) -> Posterior:
         """Nothing but the factors themselves to go by."""
         xp = array_namespace(F.L)
-        prior = tuple(_positive(xp.mean(B * B, axis=0)) for B in F.blocks)
+        squares = (xp.mean(B * B, axis=0) for B in F.blocks)
+        # a column of zeros (offsets, at first) may be as large as the data
+        prior = tuple(xp.where(v > 0, v, xp.zeros_like(v) + noise) for v in squares)
         nothing = (0 * gram(F.L), 0 * gram(F.R))
         return cls(noise, prior, (xp.zeros_like(F.L), xp.zeros_like(F.R)), nothing)
 
@@ -57,7 +62,9 @@ class Posterior:
         xp, r = array_namespace(F.L), F.rank
         unsure = _products(coverage, k, self.variance[1 - k][:, :r])
         border = xp.zeros_like(F.blocks[k][:, r:])
-        return self.noise / self.prior[k][None, :] + xp.concat([unsure, border], axis=1)
+        prior = self.noise / self.prior[k]
+        prior = xp.where(prior < HOLD, prior, xp.zeros_like(prior) + HOLD)
+        return prior[None, :] + xp.concat([unsure, border], axis=1)
 
     def learnt(self, F: Any, k: int, diagonals: Array, total: Array) -> Posterior:
         """The same after block k was solved for; the inverses of its systems are given."""
@@ -81,7 +88,7 @@ class Posterior:
             border = F.partner(k)[:, r:]
             spread = _products(coverage, k, border * border) * self.variance[k][:, r:]
             total += float(xp.sum(spread)) if border.shape[1] else 0.0
-        seen = float(xp.sum(_products(coverage, 0, xp.ones_like(F.R[:, :1]))))
+        seen = float(xp.sum(_products(coverage, 0, xp.ones_like(F.modes[1][:, :1]))))
         return replace(self, noise=max(total / max(seen, 1.0), floor))
 
     def balanced(self, F: Any) -> tuple[Any, Posterior]:
@@ -176,6 +183,8 @@ class Variational:
         coverage = state.coverage()
         posterior = current(state)
         for k in (0, 1):
+            if not F.blocks[k].shape[1]:
+                continue  # offsets of one side, and no factors yet
             ridge = posterior.ridge(F, k, coverage)
             step, *inverses = state.block_step(k, ridge, spread=True)  # type: ignore[misc]
             F = F.moved(k, -step)

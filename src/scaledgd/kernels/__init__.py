@@ -39,7 +39,7 @@ def _chunks(like: Array, width: int, target: int = 0) -> Iterator[slice]:
     """
     near = not is_torch_array(like) or like.device.type == "cpu"
     m = like.shape[0]
-    step = max(256, target, (CHUNK if near else CHUNK << 8) // width)
+    step = max(256, target, (CHUNK if near else CHUNK << 8) // max(1, width))
     return (slice(s, min(s + step, m)) for s in range(0, m, step))
 
 

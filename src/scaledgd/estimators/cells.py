@@ -1,0 +1,192 @@
+"""Observed cells of a matrix or a tensor, and what they say before anything is fitted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from .. import kernels
+from ..losses import Loss, Squared
+from ..operators import Entries, Full, Operator, Weighted
+from ..problems import Observed
+
+Array = Any
+Index = tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Values at coordinates.
+
+    Attributes
+    ----------
+    index : tuple of integer arrays of shape (m,), or None where every cell is observed
+    y : array of shape (m,), or of the shape of the table where every cell is observed
+    shape : tuple of int
+    weight : array like y, optional
+        Of mean 1.
+    """
+
+    index: Index | None
+    y: Array
+    shape: tuple[int, ...]
+    weight: Array | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.y.shape)
+
+    @property
+    def p(self) -> float:
+        """The fraction observed."""
+        return self.size / math.prod(self.shape)
+
+    @property
+    def coordinates(self) -> Index:
+        """The coordinates of every observed cell, whether all are or not."""
+        if self.index is not None:
+            return self.index
+        xp = array_namespace(self.y)
+        flat = xp.arange(self.size, device=device(self.y))
+        result = []
+        for n in reversed(self.shape):
+            result.append(flat % n)
+            flat = flat // n
+        return tuple(reversed(result))
+
+    @property
+    def flat(self) -> Array:
+        return array_namespace(self.y).reshape(self.y, (-1,))
+
+    def operator(self) -> Operator:
+        plain = Full(self.shape) if self.index is None else Entries(self.index, self.shape)
+        if self.weight is None:
+            return plain
+        return Weighted(plain, array_namespace(self.y).sqrt(self.weight))
+
+    def problem(self, loss: Loss | None = None, operator: Operator | None = None) -> Observed:
+        """Recovery from these cells; rows of equal worth unless they are weighted."""
+        operator = self.operator() if operator is None else operator
+        y = self.y
+        if isinstance(operator, Weighted):
+            y = y * operator.root
+        return Observed(operator, y, Squared() if loss is None else loss)
+
+    def over(self, index_values: Any) -> Any:
+        """Values along coordinates, in the shape of y."""
+        return array_namespace(self.y).reshape(index_values, self.y.shape)
+
+    def with_values(self, y: Array) -> Cells:
+        return replace(self, y=y)
+
+    def some(self, chosen: Array) -> Cells:
+        """The cells at some positions of the flattened data."""
+        xp = array_namespace(self.y)
+        index = tuple(xp.take(i, chosen) for i in self.coordinates)
+        weight = None
+        if self.weight is not None:
+            weight = xp.take(xp.reshape(self.weight, (-1,)), chosen)
+        return Cells(index, xp.take(self.flat, chosen), self.shape, weight)
+
+    def slices(self, mode: int, chosen: Array) -> Cells:
+        """The cells of some slices of a mode, which are numbered anew."""
+        xp = array_namespace(self.y)
+        shape = tuple(chosen.shape[0] if k == mode else n for k, n in enumerate(self.shape))
+        if self.index is None:
+            weight = None if self.weight is None else xp.take(self.weight, chosen, axis=mode)
+            return Cells(None, xp.take(self.y, chosen, axis=mode), shape, weight)
+        place = np.full(self.shape[mode], -1)
+        place[np.asarray(_to_host(chosen))] = np.arange(chosen.shape[0])
+        position = xp.take(xp.asarray(place, device=device(self.y)), self.index[mode])
+        inside = xp.nonzero(position >= 0)[0]
+        some = self.some(inside)
+        index = tuple(
+            xp.take(position, inside) if k == mode else i for k, i in enumerate(some.coordinates)
+        )
+        return Cells(index, some.y, shape, some.weight)
+
+    def counts(self, mode: int) -> Array:
+        """How many cells every slice of a mode has, as floats."""
+        return self.sums(mode, array_namespace(self.y).ones_like(self.flat))
+
+    def sums(self, mode: int, values: Array) -> Array:
+        """The sums of values, one per cell, over every slice of a mode."""
+        xp = array_namespace(self.y)
+        if self.index is None:
+            whole = xp.reshape(values, self.shape)
+            return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
+        return kernels.scatter(self.index[mode], values[None, :], self.shape[mode])[:, 0]
+
+    def along(self, mode: int, values: Array) -> Array:
+        """One value per slice of a mode, for every cell, in the shape of y."""
+        xp = array_namespace(self.y)
+        if self.index is None:
+            return xp.reshape(values, [-1 if k == mode else 1 for k in range(len(self.shape))])
+        return xp.take(values, self.index[mode])
+
+
+def magnitude(cells: Cells) -> float:
+    """A power of two near the root mean square: dividing by it rounds nothing."""
+    xp = array_namespace(cells.y)
+    largest = float(xp.max(xp.abs(cells.y))) if cells.size else 0.0
+    if largest == 0.0:
+        return 1.0
+    exponent = math.frexp(largest)[1]
+    # in two steps, because 2^-exponent may not be a number
+    small = cells.y * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
+    rms = math.sqrt(float(xp.mean(small * small)))
+    return math.ldexp(1.0, min(1023, max(-1021, exponent + math.frexp(rms)[1])))
+
+
+def scaled_by(y: Array, size: float) -> Array:
+    """Divide y by a power of two that may be as large or small as numbers are."""
+    half = 2.0 ** (math.frexp(size)[1] // 2)
+    return y / half / (size / half)
+
+
+def held_out(cells: Cells, fraction: float, rng: np.random.Generator, parts: int) -> list[Any]:
+    """Pairs of cells to fit and cells to predict, the latter disjoint."""
+    xp = array_namespace(cells.y)
+    u = rng.random(cells.size)
+    pairs = []
+    for k in range(parts):
+        hidden = (u >= fraction * k) & (u < fraction * (k + 1))
+        fit, test = np.nonzero(~hidden)[0], np.nonzero(hidden)[0]
+        if not len(fit) or not len(test):
+            continue
+        there = device(cells.y)
+        pairs.append(
+            (
+                cells.some(xp.asarray(fit, device=there)),
+                cells.some(xp.asarray(test, device=there)),
+            )
+        )
+    return pairs
+
+
+def components(cells: Cells) -> int:
+    """Connected parts of the graph that joins the slices that share a cell; empty ones left out."""
+    if cells.index is None:
+        return 1
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    host = [np.asarray(_to_host(i)) for i in cells.index]
+    offsets = np.concatenate([[0], np.cumsum(cells.shape)])
+    total = int(offsets[-1])
+    ones = np.ones(len(host[0]), dtype=bool)
+    edges = [
+        coo_array((ones, (host[0], host[k] + offsets[k])), shape=(total, total))
+        for k in range(1, len(host))
+    ]
+    labels = connected_components(sum(edges), directed=False)[1]
+    seen = np.concatenate([np.unique(i) + offset for i, offset in zip(host, offsets, strict=False)])
+    return len(np.unique(labels[seen]))
+
+
+def _to_host(x: Array) -> Any:
+    return x.cpu() if hasattr(x, "cpu") else x

@@ -1,0 +1,614 @@
+"""Matrix completion and robust PCA, for people who have a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..factors import Bordered, LowRank
+from ..linalg import fix_signs
+from ..variational import Posterior
+from .base import LowRankEstimator
+from .cells import Cells, scaled_by
+from .matrix import (
+    CHOICES,
+    Budget,
+    Choice,
+    Scales,
+    choose,
+    degrees,
+    empty,
+    fit_given,
+    fit_grown,
+    scales,
+    singular,
+    with_part,
+)
+from .ridge import fit_ridge
+from .robust import WITHIN, fit_robust, reject_rows, robust_rank
+from .tables import check_dense_size, given_back, read_entries, read_matrix, weighted
+
+Array = Any
+
+LARGEST_RANK = 60
+"""That rank="auto" looks at."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowModel:
+    """All that rows are solved against: what a fit leaves for data to come."""
+
+    size: float
+    """The power of two that data are divided by."""
+    choice: Choice
+    scales: Scales
+    R: Array
+    v: Array | None
+    ridge: Array | None
+    """A fixed ridge, or None where beliefs say it."""
+    posterior: Posterior | None
+    threshold: float | None
+
+    def solve(self, cells: Cells) -> tuple[Bordered, Scales]:
+        """Scores and offsets of rows, each a function of that row alone."""
+        xp = array_namespace(self.R)
+        cells = cells.with_values(scaled_by(cells.y, self.size))
+        known = self.scales.for_rows(cells)
+        cells = known.apply(cells)
+        n, q = cells.shape[0], self.R.shape[1] - self.choice.columns + self.choice.rows
+        blank = xp.zeros_like(self.R[:1, :1]) + xp.zeros_like(cells.counts(0))[:, None]
+        L = xp.concat([blank] * q, axis=1) if q else blank[:, :0]
+        u = 1 + 0 * blank[:, 0] if known.rows is None else 1 / known.rows
+        F = Bordered(L, self.R, u if self.choice.columns else None, self.v)
+        if not q or not n:
+            return F, known
+        operator = cells.operator()
+        problem = cells.problem(operator=operator)
+        ridge = self.ridge
+        if self.posterior is not None:
+            state = problem.linearize(F)
+            ridge = self.posterior.ridge(F, 0, state.coverage())  # type: ignore[misc]
+        if self.threshold is not None:
+            return reject_rows(cells, operator, F, 0, self.threshold, ridge), known
+        for _ in range(3):  # the second corrects the rounding of the first
+            F = F.moved(0, -problem.linearize(F).block_step(0, ridge))  # type: ignore[misc]
+        return F, known
+
+
+class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator):
+    """A table of samples and features."""
+
+    warm_start: bool
+    _parameter_outliers: Any = None
+
+    # ---- fitting
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        observed: Any = None,
+        entry_weight: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Learn the factors.
+
+        Parameters
+        ----------
+        X : array, masked array, frame, sparse matrix or torch tensor, of shape (n1, n2)
+            NaN is missing. Of a sparse matrix the stored entries are observed, zeros included.
+        y : ignored
+        observed : boolean array of shape (n1, n2), optional
+            True where observed; then NaN must not be.
+        entry_weight : array of shape (n1, n2), optional
+            How much each entry counts.
+        sample_weight : array of shape (n1,), optional
+            How much each row counts.
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        cells, kind = read_matrix(self, X, observed, reset=True)
+        cells = weighted(cells, entry_weight, sample_weight, kind[0] != "sparse")
+        return self._fit(cells, kind, kind[0] != "sparse")
+
+    def fit_entries(
+        self, index: Any, values: Any, shape: tuple[int, int], *, entry_weight: Any = None
+    ) -> Self:
+        """Learn the factors from coordinates and values.
+
+        Parameters
+        ----------
+        index : pair of integer arrays of shape (m,)
+        values : array of shape (m,)
+        shape : (n1, n2)
+        entry_weight : array of shape (m,), optional
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        cells, kind = read_entries(index, values, shape)
+        if len(cells.shape) != 2:
+            raise ValueError(f"shape must be (n1, n2) for a matrix, not {cells.shape}")
+        self.n_features_in_ = cells.shape[1]
+        cells = weighted(cells, entry_weight, None, False)
+        return self._fit(cells, kind, False)
+
+    def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
+        """Add rows: the fit goes on from where it stands, with all rows seen so far.
+
+        Offsets, scales and rank stay as they were chosen.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, observed=observed)
+        self._check_params()
+        fresh, kind = read_matrix(self, X, observed, reset=False)
+        old, xp = self._cells, array_namespace(self._cells.y)
+        n = old.shape[0]
+        index = tuple(
+            xp.concat([a, b + (n if k == 0 else 0)])
+            for k, (a, b) in enumerate(zip(old.coordinates, fresh.coordinates, strict=True))
+        )
+        shape = (n + fresh.shape[0], old.shape[1])
+        weight = None
+        if old.weight is not None:
+            weight = xp.concat([xp.reshape(old.weight, (-1,)), xp.ones_like(fresh.flat)])
+        whole: Cells = Cells(index, xp.concat([old.flat, fresh.flat]), shape, weight)
+        if whole.size == math.prod(shape) and weight is None:
+            order = xp.argsort(index[0] * shape[1] + index[1])
+            whole = Cells(None, xp.reshape(xp.take(whole.y, order), shape), shape)
+        return self._fit(whole, kind, self._came_dense, again=True)
+
+    def _fit(self, cells: Cells, kind: Any, dense: bool, again: bool = False) -> Self:
+        with self._threads(), np.errstate(over="ignore", under="ignore"):
+            return self._fitted(cells, kind, dense, again)
+
+    def _fitted(self, whole: Cells, kind: Any, dense: bool, again: bool) -> Self:
+        budget, rng = self._budget(), self._generator()
+        known = getattr(self, "_model", None)
+        go_on = known is not None and (again or self.warm_start) and self._suits(whole)
+        normal, size = self._normal(whole)
+        if go_on:
+            size = known.size
+            normal = whole.with_values(scaled_by(whole.y, size))
+        choice, rank, trail = self._chosen(normal, rng, budget, known if go_on else None)
+        scale = scales(normal, choice)
+        if go_on:
+            scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
+        cells = scale.apply(normal)
+        start = empty(cells, choice, scale)
+        if go_on and rank:
+            start, _ = known.solve(whole)
+        state, ridge, threshold = self._solved(cells, start, rank, budget, rng)
+        posterior = state.memory.get("posterior") if ridge is None else None
+        F: Any = state.factors
+        model = RowModel(
+            size,
+            choice,
+            replace(scale, rows=None if scale.rows is None else scale.rows),
+            F.R,
+            F.v,
+            None if ridge is None else ridge[0],
+            posterior,
+            threshold,
+        )
+        self._model, self._cells, self._kind, self._came_dense = model, whole, kind, dense
+        F, known_scales = model.solve(whole)
+        self._publish(F, known_scales, whole, posterior, threshold)
+        self.rank_path_ = trail
+        self.center_, self.scale_ = choice.center, choice.scale
+        self._warn_of(whole, max(self.rank_, 1))
+        self._finish(budget)
+        return self
+
+    def _suits(self, cells: Cells) -> bool:
+        """Whether an earlier fit can be gone on from."""
+        wanted = self._rank()
+        return (
+            cells.shape[1] == self._model.R.shape[0]
+            and (wanted is None or wanted >= self.rank_)
+            and type(cells.y) is type(self._cells.y)
+        )
+
+    def _chosen(
+        self, cells: Cells, rng: Any, budget: Budget, known: RowModel | None
+    ) -> tuple[Choice, int, list[dict[str, Any]]]:
+        """Offsets, scales and the largest rank."""
+        rank = self._rank()
+        if known is not None:
+            had = known.R.shape[1] - known.choice.columns
+            return known.choice, int(had if rank is None else max(1, rank)), self.rank_path_
+        center = "none" if self.center == "auto" else self.center
+        scale = "none" if self.scale == "auto" else self.scale
+        outliers = self._outliers()
+        if rank is not None:
+            return Choice(center, scale), rank, [{"rank": rank, "why": "given"}]
+        if outliers is not None:
+            found, why, trail = robust_rank(cells, rng, Budget(max_time=budget.max_time))
+            self._say(f"rank {found}: {why}")
+            return Choice(center, scale), found, [*trail, {"rank": found, "why": why}]
+        choices = tuple(
+            choice
+            for choice in CHOICES
+            if self.center in ("auto", choice.center) and self.scale in ("auto", choice.scale)
+        ) or (Choice(center, scale),)
+        return choose(cells, choices, LARGEST_RANK, rng, self._say)
+
+    def _outliers(self) -> Any:
+        return getattr(self, "outliers", None)
+
+    def _solved(self, cells: Cells, start: Bordered, rank: int, budget: Budget, rng: Any) -> Any:
+        """State, fixed ridge (or None), threshold (or None)."""
+        outliers = self._outliers()
+        if outliers is not None:
+            if not rank:
+                return cells.problem().linearize(start), None, 0.0
+            state, threshold = fit_robust(cells, start, rank, outliers, budget)
+            return state, None, threshold
+        if self.ridge != "auto":
+            state, ridge = fit_ridge(cells, start, rank, float(self.ridge), budget)
+            return state, ridge, None
+        if self._rank() is None and not start.rank:
+            return fit_grown(cells, start, rank, budget), None, None
+        return fit_given(cells, start, rank, budget, rng), None, None
+
+    # ---- what was learnt
+
+    def _publish(
+        self,
+        F: Bordered,
+        known: Scales,
+        whole: Cells,
+        posterior: Posterior | None,
+        threshold: float | None,
+    ) -> None:
+        """Fitted attributes, in the units of the data."""
+        xp, r, size = array_namespace(F.R), F.rank, self._model.size
+        rows = size if known.rows is None else size * known.rows[:, None]
+        columns = 1.0 if known.columns is None else known.columns[:, None]
+        plain = Bordered(rows * F.L[:, :r], columns * F.R[:, :r])
+        U, s, V = singular(plain)
+        if r:
+            phase = fix_signs(V)
+            U, V = U * phase[None, :], V * phase[None, :]
+            balanced = with_part(plain, U, s, V)
+            self.factors_ = LowRank(balanced.L, balanced.R)
+        else:
+            self.factors_ = LowRank(
+                xp.zeros_like(known_ones(F, 0)), xp.zeros_like(known_ones(F, 1))
+            )
+        self.rank_ = r
+        self.components_, self.singular_values_ = V.T, s
+        # offsets are additive: b stands beside 1/d₂ and c beside 1/d₁
+        row = 0 * self.factors_.L[:, 0]
+        column = 0 * self.factors_.R[:, 0]
+        if F.v is not None:
+            row = row + size * F.L[:, r] * (1.0 if known.rows is None else known.rows)
+        if F.u is not None:
+            column = column + size * F.R[:, r] * (1.0 if known.columns is None else known.columns)
+        if known.mean and F.v is not None and known.columns is None:
+            row = row + size * known.mean * (1.0 if known.rows is None else known.rows)
+        elif known.mean:
+            column = column + size * known.mean * columns_of(known)
+        self.row_offset_, self.column_offset_ = row, column
+        index = whole.coordinates
+        self._note_residual(whole, index, posterior, threshold, known)
+
+    def _note_residual(
+        self, whole: Cells, index: Any, posterior: Any, threshold: Any, known: Scales
+    ) -> None:
+        xp = array_namespace(whole.y)
+        if whole.index is None:
+            r = whole.y - (self.factors_.full() + self._offset_array())
+            r = xp.reshape(r, (-1,))
+        else:
+            r = whole.flat - (self.factors_.gather(index) + self._offsets(index))
+        size = self._model.size
+        unit = size
+        for mode, d in enumerate((known.rows, known.columns)):
+            if d is not None:
+                unit = unit * xp.reshape(whole.along(mode, d) + 0 * whole.y, (-1,))
+        z = r / unit
+        weight = None if whole.weight is None else xp.reshape(whole.weight, (-1,))
+        squares = z * z if weight is None else z * z * weight
+        kept, within = xp.ones_like(z), 1.0
+        if threshold is not None:
+            scaled = z if weight is None else z * xp.sqrt(weight)
+            out = xp.abs(scaled) > threshold
+            kept = xp.astype(~out, z.dtype)
+            within = WITHIN if self._outliers() == "auto" else 1.0
+            self.threshold_ = float(threshold * size)
+            self.outliers_ = _sparse_outliers(xp.where(out, r, xp.zeros_like(r)), out, whole)
+        count = float(xp.sum(kept))
+        free = count - degrees(self.rank_, whole.shape)
+        free -= (whole.shape[0] if self._model.choice.rows else 0) + (
+            whole.shape[1] if self._model.choice.columns else 0
+        )
+        if posterior is not None and free < 0.5 * count:
+            variance = posterior.noise
+        else:
+            variance = float(xp.sum(squares * kept)) / max(free, 0.1 * count, 1.0)
+        mean_unit = float(xp.mean(unit * unit)) if not isinstance(unit, float) else unit**2
+        self.noise_variance_ = variance / within * mean_unit
+
+    def _offsets(self, index: tuple[Array, ...]) -> Array:
+        xp = array_namespace(self.row_offset_)
+        return xp.take(self.row_offset_, index[0]) + xp.take(self.column_offset_, index[1])
+
+    def _offset_array(self) -> Array:
+        return self.row_offset_[:, None] + self.column_offset_[None, :]
+
+    def _estimate(self, cells: Cells) -> Array:
+        """The estimate of rows, dense, in the units of the data."""
+        with self._threads(), np.errstate(over="ignore", under="ignore"):
+            F, known = self._model.solve(cells)
+            X = F.full() + known.mean
+            if known.rows is not None:
+                X = X * known.rows[:, None]
+            if known.columns is not None:
+                X = X * known.columns[None, :]
+            return self._clipped(X * self._model.size)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and transform the same rows: ``fit(X).transform(X)``."""
+        observed = fit_params.get("observed")
+        return self.fit(X, y, **fit_params).transform(X, observed=observed)
+
+    def _read(self, X: Any, observed: Any) -> tuple[Cells, Any]:
+        check_is_fitted(self)
+        cells, kind = read_matrix(self, X, observed, reset=False)
+        if kind[0] == "sparse":
+            check_dense_size(cells.shape, "the transformed X")
+        return cells, kind
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def known_ones(F: Bordered, mode: int) -> Array:
+    """A column as long as a mode."""
+    xp = array_namespace(F.R)
+    n = F.modes[mode].shape[0]
+    return xp.ones((n, 1), dtype=F.R.dtype, device=F.R.device)
+
+
+def columns_of(known: Scales) -> Any:
+    return 1.0 if known.columns is None else known.columns
+
+
+def _sparse_outliers(values: Array, out: Array, whole: Cells) -> Any:
+    """What was rejected, as a SciPy sparse array (a list of such for tensors is not needed)."""
+    from scipy.sparse import coo_array
+
+    def host(x: Any) -> Any:
+        return np.asarray(x.cpu() if hasattr(x, "cpu") else x)
+
+    chosen = np.nonzero(host(out))[0]
+    index = tuple(host(i)[chosen] for i in whole.coordinates)
+    return coo_array((host(values)[chosen], index), shape=whole.shape)
+
+
+class MatrixCompletion(_MatrixEstimator):
+    """Fill the holes of a table with a low-rank model.
+
+    X ≈ offsets + a low-rank matrix. Start, method, step, ridge, noise level and tolerance
+    are chosen from the data; with ``rank="auto"`` so are the rank, the offsets and the scales,
+    on held-out entries. New rows are filled too, by `transform`.
+
+    Parameters
+    ----------
+    rank : "auto" or int
+        An upper bound: what the data do not support is cut; `rank_` is what was used.
+    center : {"auto", "none", "rows", "columns", "both"}
+        Offsets that are estimated together with the factors. "auto" is "none" when a rank is
+        given.
+    scale : {"auto", "none", "rows", "columns", "both"}
+        What is divided by its standard deviation. "auto" is "none" when a rank is given.
+    ridge : "auto" or float
+        Learnt from the noise in the residual; or a number: about the size of the noise
+        relative to the data.
+    outliers : None, "auto" or a fraction
+        Whether some of the observed entries are grossly wrong.
+    clip : (lo, hi), optional
+        Bounds of the estimates that are returned.
+    non_negative : bool
+        Factors without negative entries, and no offsets: parts that add up.
+    tol : float
+        Relative accuracy of the fit.
+    max_iter : int
+        Iterations of a stage at most.
+    max_time : float, optional
+        Seconds at most.
+    warm_start : bool
+        Begin where the last fit ended.
+    random_state : int, RandomState or None
+        Draws the held-out entries.
+    n_jobs : int, optional
+        Threads.
+    verbose : int
+
+    Attributes
+    ----------
+    factors_ : LowRank
+        The low-rank part. ``reconstruct()`` is offsets + ``factors_.full()``.
+    components_ : array of shape (rank_, n2), orthonormal rows
+    singular_values_ : array of shape (rank_,)
+    row_offset_, column_offset_ : arrays of shape (n1,) and (n2,)
+    rank_, center_, scale_ : what was used
+    rank_path_ : list of dict
+        How the rank was found.
+    noise_variance_ : float
+    n_iter_, converged_, status_, history_ : how the fit went
+    diagnostics_ : list of str
+        What the data cannot determine.
+    outliers_, threshold_ : where `outliers` was asked for
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
+    >>> holes = np.where(rng.random(X.shape) < 0.5, X, np.nan)
+    >>> model = sg.MatrixCompletion(rank=2).fit(holes)
+    >>> bool(np.allclose(model.transform(holes), X, atol=1e-6))
+    True
+    """
+
+    def __init__(
+        self,
+        rank: Any = "auto",
+        *,
+        center: str = "auto",
+        scale: str = "auto",
+        ridge: Any = "auto",
+        outliers: Any = None,
+        clip: Any = None,
+        non_negative: bool = False,
+        tol: float = 1e-9,
+        max_iter: int = 500,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.center = center
+        self.scale = scale
+        self.ridge = ridge
+        self.outliers = outliers
+        self.clip = clip
+        self.non_negative = non_negative
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def transform(self, X: Any, *, observed: Any = None) -> Any:
+        """Fill the holes of rows, which need not have been seen before.
+
+        Parameters
+        ----------
+        X : array of shape (n, n2), as for `fit`
+        observed : boolean array of shape (n, n2), optional
+
+        Returns
+        -------
+        filled : array of shape (n, n2)
+            Observed values as they are, estimates elsewhere.
+        """
+        cells, kind = self._read(X, observed)
+        filled = self._estimate(cells)
+        xp = array_namespace(filled)
+        if cells.index is None:
+            filled = xp.asarray(cells.y, copy=True)
+        elif cells.size:
+            filled[cells.index] = cells.y
+        return given_back(filled, kind)
+
+
+class RobustPCA(_MatrixEstimator):
+    """Separate a table into a low-rank part and gross errors.
+
+    How many entries are wrong, and by how much, need not be known; up to about a third may
+    be. Entries may be missing besides (NaN).
+
+    Parameters
+    ----------
+    rank : "auto" or int
+        With "auto" the rank below a gap in the spectrum of what was not rejected. An integer is
+        an upper bound.
+    center : {"auto", "none", "rows", "columns", "both"}
+        Offsets, estimated with the factors and as robustly. "auto" is "none".
+    scale : {"auto", "none", "rows", "columns", "both"}
+        "auto" is "none".
+    ridge : "auto"
+        Learnt from the noise in what was not rejected.
+    clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+        As in `MatrixCompletion`.
+
+    Attributes
+    ----------
+    outliers_ : scipy.sparse array of shape (n1, n2)
+        X minus the estimate, where that exceeds the threshold.
+    threshold_ : float
+        Part of the model: new rows are cleaned with it.
+    factors_, components_, singular_values_, row_offset_, column_offset_, rank_, rank_path_
+    noise_variance_, n_iter_, converged_, status_, history_, diagnostics_
+        As in `MatrixCompletion`.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 60))
+    >>> Y = X + 10 * (rng.random(X.shape) < 0.1)
+    >>> model = sg.RobustPCA(rank=2).fit(Y)
+    >>> bool(np.allclose(model.transform(Y), X)), bool(model.outliers_.nnz == (X != Y).sum())
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        rank: Any = "auto",
+        *,
+        center: str = "auto",
+        scale: str = "auto",
+        ridge: Any = "auto",
+        clip: Any = None,
+        tol: float = 1e-9,
+        max_iter: int = 500,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.center = center
+        self.scale = scale
+        self.ridge = ridge
+        self.clip = clip
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _outliers(self) -> Any:
+        return "auto"
+
+    def transform(self, X: Any, *, observed: Any = None) -> Any:
+        """The clean part of rows, which need not have been seen before.
+
+        Parameters
+        ----------
+        X : array of shape (n, n2), as for `fit`
+        observed : boolean array of shape (n, n2), optional
+
+        Returns
+        -------
+        clean : array of shape (n, n2)
+        """
+        cells, kind = self._read(X, observed)
+        return given_back(self._estimate(cells), kind)

@@ -1,0 +1,637 @@
+"""How a matrix is fitted when nothing is known about it but its cells.
+
+A fit with a given rank: least squares, by `Alternating` where cells are plenty and by
+growing the rank where they are few; then, where noise is left, `Variational`, which
+finds the ridge and cuts the columns that noise explains. A fit that chooses: candidates
+for offsets and scales grow on most of the cells and are judged on the others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ..factors import Bordered
+from ..initialize import grown, spectral, widened
+from ..linalg import epsilon, norm, truncated_svd
+from ..losses import Loss
+from ..methods import Alternating, ScaledLBFGS
+from ..problems import Observed
+from ..solve import Record, Result, State, Stop, StoppingRule, solve, time_limit
+from ..variational import Posterior, Variational, current, mean_square
+from .cells import Cells, held_out
+
+Array = Any
+
+
+@dataclass
+class Budget:
+    """How much work is left, and what was done."""
+
+    tol: float = 1e-9
+    max_iter: int = 500
+    max_time: float | None = None
+    callback: Callable[[State], Any] | None = None
+    history: list[Record] = field(default_factory=list)
+    began: float = field(default_factory=time.perf_counter)
+    converged: bool = True
+    status: str = "nothing had to be fitted"
+
+    def run(
+        self,
+        problem: Observed,
+        init: Any,
+        method: Any,
+        stop: list[StoppingRule],
+        max_iter: int | None = None,
+        stage: str = "",
+    ) -> Result:
+        rules = list(stop)
+        if self.max_time is not None:
+            rules.append(time_limit(max(0.0, self.began + self.max_time - time.perf_counter())))
+        most = self.max_iter if max_iter is None else min(max_iter, self.max_iter)
+        result = solve(problem, init, method, max_iter=most, stop=rules, callback=self.callback)
+        done = len(self.history)
+        seconds = time.perf_counter() - self.began
+        self.history += [
+            {**record, "t": done + k, "seconds": seconds, "stage": stage}
+            for k, record in enumerate(result.history[1 if done else 0 :])
+        ]
+        self.converged, self.status = result.converged, result.status
+        return result
+
+    @property
+    def out_of_time(self) -> bool:
+        return self.max_time is not None and time.perf_counter() - self.began > self.max_time
+
+
+def change(tol: float) -> StoppingRule:
+    """Stop when X changes by less than `tol` of itself between iterates."""
+    last: list[Any] = []
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        F: Any = state.factors
+        moved = difference(F, last.pop()) if last else math.inf
+        last.append(F)
+        size = float(F.norm())
+        least = 4 * epsilon(F.blocks[0])
+        if moved <= max(tol, least) * size:
+            return Stop(f"X changes by less than {max(tol, least):.2g} of itself")
+        return None
+
+    return rule
+
+
+def difference(F: Any, G: Any) -> float:
+    """‖X_F − X_G‖, without the cancellation that Gram matrices would bring."""
+    xp = array_namespace(F.blocks[0])
+    (A, B), (C, D) = F.modes, G.modes
+    _, left = xp.linalg.qr(xp.concat([A, C], axis=1))
+    _, right = xp.linalg.qr(xp.concat([B, -D], axis=1))
+    return float(norm(left @ right.T))
+
+
+def vanished(tol: float) -> StoppingRule:
+    """Stop when the residual is `tol` of the data."""
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        least = max(tol, 4 * epsilon(state.factors.blocks[0]))
+        if float(state.value) <= least**2 * state.problem.value_at_zero:
+            return Stop(f"the residual is less than {least:.2g} of the data")
+        return None
+
+    return rule
+
+
+def settled(share: float) -> StoppingRule:
+    """Stop when the loss falls by less than a share of itself."""
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        if len(history) > 1 and history[-2]["value"] - history[-1]["value"] <= share * max(
+            history[-1]["value"], 0.0
+        ):
+            return Stop(f"the loss falls by less than {share:.2g} of itself")
+        return None
+
+    return rule
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which offsets are estimated, and what rows and columns are divided by."""
+
+    center: str = "none"
+    scale: str = "none"
+
+    @property
+    def rows(self) -> bool:
+        return self.center in ("rows", "both")
+
+    @property
+    def columns(self) -> bool:
+        return self.center in ("columns", "both")
+
+
+def spread(cells: Cells, mode: int, typical: float | None = None) -> tuple[Array, float]:
+    """The standard deviation of every slice of a mode, and a typical variance.
+
+    The deviation is drawn to the typical one as if by one more cell.
+    """
+    xp = array_namespace(cells.y)
+    n = cells.counts(mode)
+    safe = xp.where(n > 0, n, xp.ones_like(n))
+    mean = cells.sums(mode, cells.flat) / safe
+    off = cells.y - cells.along(mode, mean)
+    squares = cells.sums(mode, xp.reshape(off * off, (-1,)))
+    if typical is None:
+        several = n > 1
+        typical = _median((squares / safe)[several]) if bool(xp.any(several)) else 0.0
+        typical = typical or float(xp.sum(squares) / max(1.0, float(xp.sum(n)))) or 1.0
+    return xp.sqrt((squares + typical) / (n + 1)), typical
+
+
+def _median(x: Array) -> float:
+    return float(array_namespace(x).sort(x)[x.shape[0] // 2]) if x.shape[0] else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """What the data are divided by, and the mean that is taken off what is left."""
+
+    rows: Array | None
+    columns: Array | None
+    mean: float = 0.0
+    typical: float | None = None
+    """The variance of a typical row."""
+
+    def apply(self, cells: Cells) -> Cells:
+        y = cells.y
+        for mode, d in enumerate((self.rows, self.columns)):
+            if d is not None:
+                y = y / cells.along(mode, d)
+        return cells.with_values(y - self.mean)
+
+    def undo(self, values: Array, index: tuple[Array, ...]) -> Array:
+        xp = array_namespace(values)
+        values = values + self.mean
+        for i, d in zip(index, (self.rows, self.columns), strict=True):
+            if d is not None:
+                values = values * xp.take(d, i)
+        return values
+
+    def for_rows(self, cells: Cells) -> Scales:
+        """The same for other rows, each by what it says itself."""
+        if self.rows is None:
+            return self
+        return replace(self, rows=spread(cells, 0, self.typical)[0])
+
+
+def scales(cells: Cells, choice: Choice) -> Scales:
+    rows = typical = columns = None
+    if choice.scale in ("rows", "both"):
+        rows, typical = spread(cells, 0)
+    if choice.scale in ("columns", "both"):
+        between = cells if rows is None else cells.with_values(cells.y / cells.along(0, rows))
+        columns = spread(between, 1)[0]
+    plain = Scales(rows, columns, 0.0, typical)
+    # a mean is an offset of rows, or of columns, unless the other side is scaled
+    if (choice.rows and columns is None) or (choice.columns and rows is None):
+        y = plain.apply(cells).y
+        return replace(plain, mean=float(array_namespace(y).mean(y)))
+    return plain
+
+
+def empty(cells: Cells, choice: Choice, known: Scales | None = None) -> Bordered:
+    """Nothing but offsets, which are zero: factors of rank 0.
+
+    Offsets add to the data in their own units: beside data that were divided by scales
+    they stand divided by them too.
+    """
+    xp = array_namespace(cells.y)
+    zeros = [xp.zeros_like(cells.sums(k, 0 * cells.flat)) for k in (0, 1)]
+    scale = (None, None) if known is None else (known.rows, known.columns)
+    u, v = (z + 1 if d is None else 1 / d for z, d in zip(zeros, scale, strict=True))
+    return Bordered(
+        zeros[0][:, None][:, : int(choice.rows)],
+        zeros[1][:, None][:, : int(choice.columns)],
+        u if choice.columns else None,
+        v if choice.rows else None,
+    )
+
+
+def bordered(F: Any, like: Bordered) -> Bordered:
+    """Factors of a low-rank X with the offsets of another."""
+    if isinstance(F, Bordered):
+        return F
+    xp = array_namespace(F.L)
+    return replace(
+        like,
+        L=xp.concat([F.L, like.L[:, like.rank :]], axis=1),
+        R=xp.concat([F.R, like.R[:, like.rank :]], axis=1),
+    )
+
+
+def singular(F: Bordered) -> tuple[Array, Array, Array]:
+    """U, σ, V of the part L Rᵀ."""
+    xp, r = array_namespace(F.L), F.rank
+    if not r:
+        return F.L[:, :0], xp.zeros_like(F.L[:0, 0]) if F.L.shape[1] else F.R[:0, 0], F.R[:, :0]
+    Q, A = xp.linalg.qr(F.L[:, :r])
+    P, B = xp.linalg.qr(F.R[:, :r])
+    U, s, Vh = xp.linalg.svd(A @ B.T)
+    return Q @ U, s, P @ Vh.T
+
+
+def with_part(F: Bordered, U: Array, s: Array, V: Array) -> Bordered:
+    """The same offsets beside another low-rank part."""
+    xp, r = array_namespace(F.L), F.rank
+    root = xp.sqrt(s)[None, :]
+    return replace(
+        F,
+        L=xp.concat([U * root, F.L[:, r:]], axis=1),
+        R=xp.concat([V * root, F.R[:, r:]], axis=1),
+    )
+
+
+def edge(cells: Cells, variance: float) -> float:
+    """The largest singular value that noise of a variance has on the observed cells."""
+    n1, n2 = cells.shape
+    return math.sqrt(variance * cells.p) * (math.sqrt(n1) + math.sqrt(n2))
+
+
+def degrees(rank: int, shape: tuple[int, ...]) -> int:
+    return rank * (sum(shape) - rank)
+
+
+def mean_square_residual(state: State, cells: Cells) -> float:
+    return 2 * float(state.value) / cells.size
+
+
+def structured(state: State, cells: Cells) -> bool:
+    """Whether the residual has a singular value that noise of its size would not have."""
+    F: Any = state.factors
+    Z = state.ambient()  # type: ignore[misc]
+    seeded = np.random.default_rng(0)
+    _, s, _ = truncated_svd(Z.times, Z.adjoint_times, F.shape, 1, F.blocks[0], seeded, 1e-2)
+    return float(s[0]) > 1.1 * edge(cells, mean_square_residual(state, cells))
+
+
+# ---- a given rank, least squares
+
+
+def least_squares(problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget):
+    """Fit a rank: told nothing about κ, the noise, or how hard the sampling is."""
+    m, dof = cells.size, degrees(rank, cells.shape)
+    rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
+    if m >= 3.5 * dof:
+        first = _beginning(problem, start, rank)
+        result = budget.run(problem, first, Alternating(), rules, stage="least squares")
+        for _ in range(3):
+            if _fits(result.state) or budget.out_of_time or not structured(result.state, cells):
+                break
+            repaired = _repaired(result.state)
+            again = budget.run(problem, repaired, Alternating(), rules, stage="repair")
+            if float(again.state.value) > 0.9 * float(result.state.value):
+                break
+            result = again
+        if _fits(result.state) or m >= 6 * dof:
+            return result.state
+    few = [vanished(0.1 * budget.tol), _stalled(1e-4)]
+    best = None
+    for begin in (grown(rank, start=start), lambda p: _beginning(p, start, rank)):
+        result = budget.run(problem, begin(problem), ScaledLBFGS(), few, stage="few cells")
+        if best is None or float(result.state.value) < float(best.value):
+            best = result.state
+        if _fits(best) or budget.out_of_time:
+            break
+    return best
+
+
+def _stalled(share: float, over: int = 10) -> StoppingRule:
+    """Stop when the loss fell by less than a share of itself over some iterations."""
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        if len(history) <= over:
+            return None
+        fallen = history[-1 - over]["value"] - history[-1]["value"]
+        if fallen <= share * over * history[-1]["value"]:
+            return Stop(f"the loss fell by less than {share:.2g} of itself per iteration")
+        return None
+
+    return rule
+
+
+def _fits(state: State) -> bool:
+    """Whether the data are reproduced: there is no noise to speak of."""
+    least = 1e-6 if epsilon(state.factors.blocks[0]) < 1e-10 else 1e-4
+    return float(state.value) <= least**2 * float(state.problem.value_at_zero)
+
+
+def _beginning(problem: Observed, start: Bordered, rank: int) -> Bordered:
+    return bordered(spectral(rank, tol=1e-2)(problem), start)
+
+
+def _repaired(state: State) -> Any:
+    """The weakest component gives way to what the residual shows most."""
+    F: Any = state.factors
+    U, s, V = singular(F)
+    kept = with_part(F, U[:, :-1], s[:-1], V[:, :-1])
+    return widened(state.again(kept), 1)  # type: ignore[misc]
+
+
+# ---- noise: the ridge, and the columns that the data support
+
+
+def prune(state: State, cells: Cells, share: float = 0.5) -> State:
+    """Without the columns that are small beside the noise."""
+    F: Any = state.factors
+    posterior = current(state)
+    xp, r = array_namespace(F.L), F.rank
+    if not r:
+        return state
+    size = xp.sqrt(xp.sum(F.L[:, :r] ** 2, axis=0) * xp.sum(F.R[:, :r] ** 2, axis=0))
+    least = share * math.sqrt(posterior.noise * max(cells.shape) / cells.p)
+    keep = np.asarray([float(x) > least for x in size])
+    if keep.all():
+        return state
+    kept = [k for k in range(r) if keep[k]]
+    columns = tuple(kept + list(range(r, B.shape[1])) for B in F.blocks)
+    chosen = tuple(B[:, c] for B, c in zip(F.blocks, columns, strict=True))
+    smaller = F.with_blocks(chosen)
+    memory = {**state.memory, "posterior": posterior.kept(columns)}
+    fresh = state.again(smaller)  # type: ignore[misc]
+    return replace(fresh, memory=memory)
+
+
+def refine(
+    problem: Observed,
+    state: State,
+    cells: Cells,
+    budget: Budget,
+    max_iter: int | None = None,
+    tol: float = 0.0,
+) -> State:
+    """Let the data choose the ridge; cut what they do not support."""
+    F: Any = state.factors
+    for _ in range(20):
+        if F.L.shape[1] + F.R.shape[1] == 0:
+            return state
+        rules = [change(max(tol, budget.tol)), _pruning(cells)]
+        result = budget.run(problem, state, Variational(), rules, max_iter, stage="ridge")
+        state = prune(result.state, cells)
+        smaller = state.factors.rank < result.factors.rank  # type: ignore[attr-defined]
+        F = state.factors
+        if not smaller or budget.out_of_time:
+            break
+    return state
+
+
+def _pruning(cells: Cells) -> StoppingRule:
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        if "posterior" in state.memory and len(history) % 5 == 0:
+            F: Any = state.factors
+            if prune(state, cells).factors.rank < F.rank:  # type: ignore[attr-defined]
+                return Stop("a column is explained by the noise")
+        return None
+
+    return rule
+
+
+# ---- a rank that the data choose
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """A fit that grew: where it stands, and how it did on held-out cells at every rank."""
+
+    state: State
+    problem: Observed
+    cells: Cells
+    ended: str = ""
+    steps: tuple[tuple[int, float], ...] = ()
+    best_rank: int = 0
+    best_errors: Array = None
+
+    @property
+    def rank(self) -> int:
+        return int(self.state.factors.rank)  # type: ignore[attr-defined]
+
+    @property
+    def best(self) -> float:
+        return float(array_namespace(self.best_errors).mean(self.best_errors))
+
+
+Judge = Callable[[Any], Array]
+
+
+def begin(cells: Cells, start: Bordered, judge: Judge | None, loss: Loss | None = None) -> Path:
+    """Offsets alone."""
+    problem = cells.problem(loss)
+    state = problem.linearize(start)
+    if start.L.shape[1] + start.R.shape[1]:
+        state = solve(problem, state, Variational(), max_iter=30, stop=change(1e-3)).state
+    return _judged(Path(state, problem, cells), judge)
+
+
+def _judged(path: Path, judge: Judge | None) -> Path:
+    if judge is None:
+        return path
+    errors = judge(path.state.factors)
+    mean = float(array_namespace(errors).mean(errors))
+    steps = (*path.steps, (path.rank, mean))
+    if path.best_errors is None or mean < path.best:
+        return replace(path, steps=steps, best_rank=path.rank, best_errors=errors)
+    return replace(path, steps=steps)
+
+
+def grow(path: Path, cap: int, judge: Judge | None = None, patience: int = 10) -> Path:
+    """Add columns until noise explains what was added, or held-out cells get worse."""
+    zero = 2 * float(path.problem.value_at_zero) / path.cells.size
+    exact = 1e-14 if epsilon(path.state.factors.blocks[0]) < 1e-10 else 1e-8
+    while path.rank < cap and not path.ended:
+        before = path.rank
+        state = widen(path.state, min(max(1, before // 10), cap - before))
+        state = _few_sweeps(path.problem, state)
+        state = prune(state, path.cells)
+        ended = ""
+        if state.factors.rank <= before:  # type: ignore[attr-defined]
+            state = _few_sweeps(path.problem, state)
+            ended = "what was added is explained by noise"
+        elif current(state).noise < exact * zero:
+            ended = "the residual vanished"
+        path = _judged(replace(path, state=state, ended=ended), judge)
+        recent = [error for _, error in path.steps[-patience:]]
+        if len(path.steps) > patience and min(recent) > path.best and not path.ended:
+            path = replace(path, ended="held-out cells got worse")
+    return path
+
+
+def _few_sweeps(problem: Observed, state: State) -> State:
+    F: Any = state.factors
+    if not F.L.shape[1] + F.R.shape[1]:
+        return state
+    return solve(problem, state, Variational(), max_iter=5, stop=_small_beside_residual()).state
+
+
+def _small_beside_residual() -> StoppingRule:
+    last: list[Any] = []
+
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        F: Any = state.factors
+        moved = difference(F, last.pop()) if last else math.inf
+        last.append(F)
+        share = math.sqrt(math.prod(state.problem.y.shape) / math.prod(F.shape))
+        if moved * share <= 1e-2 * math.sqrt(2 * float(state.value)):
+            return Stop("X changes by less than a hundredth of the residual")
+        return None
+
+    return rule
+
+
+def widen(state: State, columns: int) -> State:
+    """A state with more columns, from what the residual shows; beliefs about the others kept."""
+    old: Any = state.factors
+    posterior = current(state)
+    F: Any = widened(state, columns)
+    xp, r = array_namespace(F.L), old.rank
+    first = Posterior.first(F, posterior.noise)
+
+    def inserted(known: Array, new: Array, axis: int) -> Array:
+        cut = [known[:r], new[r : r + columns], known[r:]]
+        if axis:
+            cut = [known[:, :r], new[:, r : r + columns], known[:, r:]]
+        return xp.concat(cut, axis=axis)
+
+    prior = tuple(inserted(a, b, 0) for a, b in zip(posterior.prior, first.prior, strict=True))
+    variance = tuple(
+        inserted(a, b, 1) for a, b in zip(posterior.variance, first.variance, strict=True)
+    )
+    wider = Posterior(posterior.noise, prior, variance, first.total)
+    fresh = state.again(F)  # type: ignore[misc]
+    return replace(fresh, memory={**state.memory, "posterior": wider})
+
+
+CHOICES = (
+    Choice(),
+    Choice("both"),
+    Choice("rows", "rows"),
+    Choice("columns", "columns"),
+)
+
+
+def choose(
+    cells: Cells,
+    choices: tuple[Choice, ...],
+    max_rank: int,
+    rng: np.random.Generator,
+    report: Callable[[str], None],
+    quick: int = 10,
+) -> tuple[Choice, int, list[dict[str, Any]]]:
+    """Offsets, scales and the largest rank, on held-out cells.
+
+    A tenth of the cells is held out, twice. Every choice grows to a rank of at most `quick`
+    on the others; it is taken over an earlier, simpler one where its held-out errors are
+    smaller by more than chance and by 3 %. The winner grows on, to see where it ends.
+    """
+    xp = array_namespace(cells.y)
+    n1, n2 = cells.shape
+    most = max(0, min(max_rank, min(n1, n2) - 1, cells.size // (n1 + n2)))
+    pairs = held_out(cells, 0.1, rng, 2)
+    trail: list[dict[str, Any]] = []
+    if not pairs:
+        return choices[0], most, trail
+    best: Any = None
+    for choice in choices:
+        paths = []
+        for fit, test in pairs:
+            known = scales(fit, choice)
+            judge = _judge(known, test)
+            path = begin(known.apply(fit), empty(fit, choice, known), judge)
+            paths.append((grow(path, min(most, quick), judge), judge))
+        errors = xp.concat([path.best_errors for path, _ in paths])
+        trail += [
+            {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
+            for rank, error in paths[0][0].steps
+        ]
+        report(f"center={choice.center}, scale={choice.scale}: {float(xp.mean(errors)):.3g}")
+        if best is not None:
+            gain = best[1] - errors
+            mean = float(xp.mean(gain))
+            chance = 0.5 * float(xp.std(gain)) / math.sqrt(errors.shape[0])
+            if mean <= max(chance, 0.03 * float(xp.mean(best[1]))):
+                continue
+        best = choice, errors, paths[0]
+    choice, _, (path, judge) = best
+    seen = len(path.steps)
+    path = grow(path, most, judge)
+    trail += [
+        {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
+        for rank, error in path.steps[seen:]
+    ]
+    # held-out cells overrule what the fit itself says only where it ends clearly worse
+    cap = path.best_rank if path.steps[-1][1] > 1.2 * path.best else most
+    return choice, cap, trail
+
+
+def _judge(known: Scales, test: Cells) -> Judge:
+    """Squared errors on held-out cells, in the units of the data."""
+
+    def judge(F: Any) -> Array:
+        index = test.coordinates
+        off = known.undo(F.gather(index), index) - test.flat
+        return off * off
+
+    return judge
+
+
+# ---- a given rank
+
+
+def fit_given(
+    cells: Cells, start: Bordered, rank: int, budget: Budget, rng: np.random.Generator
+) -> State:
+    """A rank that was given, as an upper bound. The cells are scaled already.
+
+    A start of that rank is gone on from; of rank 0, it says which offsets there are.
+    """
+    problem = cells.problem()
+    rank = min(rank, *cells.shape)
+    if start.rank:
+        rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
+        state = budget.run(problem, start, Alternating(), rules, stage="warm start").state
+    elif cells.size < 1.3 * degrees(rank, cells.shape):
+        return fit_few(cells, start, rank, budget, rng)
+    else:
+        state = least_squares(problem, cells, start, rank, budget)
+    return believed(state, cells) if _fits(state) else refine(problem, state, cells, budget)
+
+
+def believed(state: State, cells: Cells) -> State:
+    """A fit without noise: nothing to learn but that."""
+    U, s, V = singular(state.factors)  # type: ignore[arg-type]
+    # below this a singular value is rounding
+    noise = max(mean_square_residual(state, cells), 1e-20 * mean_square(state.problem))
+    balanced = state.again(with_part(state.factors, U, s, V))  # type: ignore
+    posterior = Posterior.first(balanced.factors, noise)
+    return prune(replace(balanced, memory={"posterior": posterior}), cells)
+
+
+def fit_few(
+    cells: Cells, start: Bordered, cap: int, budget: Budget, rng: np.random.Generator
+) -> State:
+    """Fewer cells than a rank has degrees of freedom: held-out cells say how far to go."""
+    for fit, test in held_out(cells, 0.1, rng, 1):
+        judge = _judge(Scales(None, None), test)
+        cap = grow(begin(fit, start, judge), cap, judge).best_rank
+    return fit_grown(cells, start, cap, budget)
+
+
+def fit_grown(cells: Cells, start: Bordered, cap: int, budget: Budget) -> State:
+    path = grow(begin(cells, start, None), cap)
+    return refine(path.problem, path.state, cells, budget)

@@ -1,0 +1,477 @@
+"""How a matrix with gross errors is fitted when nothing is known about them.
+
+What exceeds three times the robust scale of the residual has no say (`HardTrim`), and the
+rest is solved exactly (`Alternating`). A rank is accepted where the spectrum of what is
+left has a gap: independent errors have a flat edge, and what correlated errors leave (movers
+in a video) decays slowly from far above it, so that an edge alone would never end the search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from .. import kernels
+from ..factors import Bordered
+from ..initialize import spectral, widened
+from ..linalg import epsilon, truncated_svd
+from ..losses import HardTrim, median_threshold
+from ..methods import Alternating
+from ..problems import Observed
+from ..solve import Record, State, Stop, StoppingRule
+from .cells import Cells
+from .matrix import (
+    Budget,
+    Choice,
+    believed,
+    bordered,
+    difference,
+    empty,
+    refine,
+    singular,
+    structured,
+    with_part,
+)
+
+Array = Any
+
+MULTIPLE = 3.0
+"""Standard deviations that a clean residual may have."""
+
+WITHIN = 0.97334
+"""The variance of a standard normal number, given that it is within three."""
+
+
+@dataclass(frozen=True)
+class fraction_threshold:  # noqa: N801  (reads as an argument, like median_threshold)
+    """ζ_t = max(the quantile of |r| that leaves out a fraction, ratio · ζ_{t−1})."""
+
+    fraction: float
+    ratio: float = 0.5
+
+    def pick(self, t: int, residual: Array, last: Any) -> Any:
+        xp = array_namespace(residual)
+        size = xp.reshape(xp.abs(residual), (-1,))
+        k = min(size.shape[0], max(1, math.ceil(self.fraction * size.shape[0]) + 1))
+        upper, floor = kernels.kth_largest(size, k, 0)[0], self.ratio * (last or 0.0)
+        return xp.where(upper > floor, upper, xp.zeros_like(upper) + floor)
+
+
+def rejecting(cells: Cells, outliers: Any, ratio: float = 0.5) -> HardTrim:
+    """The loss for outliers="auto", or a fraction of them."""
+    if outliers == "auto":
+        # to begin with nothing but the grossest is rejected: a column that the start put far
+        # from most of its cells must not lose them all
+        return HardTrim(median_threshold(MULTIPLE, ratio, first=_typical(cells, 0.7)))
+    return HardTrim(fraction_threshold(float(outliers), ratio))
+
+
+def threshold(state: State) -> float:
+    """Where a state's loss rejects."""
+    return float(state.memory["threshold"][2])
+
+
+def scale_of(values: Array) -> float:
+    """A robust standard deviation: of what is within three of it, found from the median."""
+    xp = array_namespace(values)
+    size = xp.reshape(xp.abs(values), (-1,))
+    if not size.shape[0]:
+        return 0.0
+    middle = kernels.kth_largest(size, size.shape[0] - (size.shape[0] - 1) // 2, 0)[0]
+    scale = 1.4826 * float(middle)
+    for _ in range(20):
+        within = size[size <= MULTIPLE * scale]
+        if not within.shape[0] or scale == 0.0:
+            break
+        last, scale = scale, math.sqrt(float(xp.mean(within * within)) / WITHIN)
+        if abs(scale - last) < 1e-3 * last:
+            break
+    return scale
+
+
+def _falling(least: float) -> list[StoppingRule]:
+    """Stop when the threshold vanished, or fell by less than 2 % three times."""
+
+    def gone(state: State, history: list[Record]) -> Stop | None:
+        if threshold(state) <= least:
+            return Stop("the residual vanished but for the outliers")
+        return None
+
+    seen: list[float] = []
+
+    def stalled(state: State, history: list[Record]) -> Stop | None:
+        seen.append(threshold(state))
+        best = min(seen)
+        if len(seen) > 4 and best > 0.98 * min(seen[:-3]):
+            return Stop("the scale of the residual does not fall any more")
+        return None
+
+    return [gone, stalled]
+
+
+def _typical(cells: Cells, quantile: float = 0.5) -> float:
+    """The median of the magnitudes of the data that are not zero, or another quantile."""
+    xp = array_namespace(cells.y)
+    size = xp.abs(cells.flat)
+    size = xp.sort(size[size > 0])
+    return float(size[int(quantile * (size.shape[0] - 1))]) if size.shape[0] else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _given:  # noqa: N801
+    """Thresholds that are known, one per cell."""
+
+    threshold: Array
+
+    def pick(self, t: int, residual: Array, last: Any) -> Any:
+        return self.threshold
+
+
+def medians(cells: Cells, size: Array, mode: int) -> Array:
+    """The median of values over the cells of every slice of a mode of a matrix; 0 for none."""
+    xp = array_namespace(size)
+    if cells.index is None:
+        other = cells.shape[1 - mode]
+        middle = kernels.kth_largest(size, other - (other - 1) // 2, 1 - mode)
+        return xp.reshape(middle, (-1,))
+    rows = cells.index[mode]
+    order = xp.argsort(size, stable=True)
+    order = xp.take(order, xp.argsort(xp.take(rows, order), stable=True))
+    every = xp.arange(cells.shape[mode] + 1, dtype=rows.dtype, device=device(rows))
+    starts = xp.searchsorted(xp.take(rows, order), every)
+    counts = starts[1:] - starts[:-1]
+    middle = starts[:-1] + (counts - 1) // 2
+    middle = xp.where(counts > 0, middle, xp.zeros_like(middle))
+    values = xp.take(size, xp.take(order, middle))
+    return xp.where(counts > 0, values, xp.zeros_like(values))
+
+
+def reject_rows(
+    cells: Cells,
+    operator: Any,
+    F: Any,
+    mode: int,
+    floor: float,
+    ridge: Array | None = None,
+    rounds: int = 40,
+) -> Any:
+    """Solve for every row (or column) anew, each on its own, rejecting what does not fit.
+
+    From zero, with a threshold of each row's own that falls to `floor`. What happens to a row
+    does not depend on any other.
+    """
+    xp = array_namespace(cells.y)
+    blocks = [0 * B if k == mode else B for k, B in enumerate(F.blocks)]
+    F = F.with_blocks(tuple(blocks))
+    y = cells.problem(operator=operator).y
+    limit: Any = None
+    kept: Any = None
+    for _ in range(rounds):
+        size = xp.abs(operator.apply(F) - y)
+        scale = MULTIPLE * 1.4826 * medians(cells, size, mode)
+        # as fast as the scale of a row's residual falls, and never standing still: outliers
+        # on one side can hold the scale of a row up
+        fallen = scale if limit is None else xp.where(scale < 0.6 * limit, scale, 0.6 * limit)
+        limit = xp.where(fallen > floor, fallen, floor + 0 * fallen)
+        whole = cells.along(mode, limit) + 0 * size
+        now = size <= whole
+        if kept is not None and bool(xp.all(now == kept)) and bool(xp.all(limit <= floor)):
+            break
+        kept = now
+        state = Observed(operator, y, HardTrim(_given(whole))).linearize(F)
+        F = F.moved(mode, -state.block_step(mode, ridge))  # type: ignore[misc]
+    return F
+
+
+def _rejected(cells: Cells, state: State) -> tuple[float, list[Array]]:
+    """The share of cells that are rejected, and of every row and every column."""
+    xp = array_namespace(cells.y)
+    r = state.problem.operator.apply(state.factors) - state.problem.y
+    out = xp.reshape(xp.astype(xp.abs(r) > threshold(state), cells.y.dtype), (-1,))
+    shares = []
+    for mode in (0, 1):
+        n = cells.counts(mode)
+        shares.append(cells.sums(mode, out) / xp.where(n > 0, n, xp.ones_like(n)))
+    return float(xp.mean(out)), shares
+
+
+def robust_least_squares(
+    problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
+) -> State:
+    """Fit a rank, whatever the outliers; what went astray is begun anew."""
+    typical = _typical(cells)
+    least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
+
+    def run(F: Any, stage: str = "repair") -> State:
+        return budget.run(problem, F, Alternating(), _falling(least), stage=stage).state
+
+    state = run(bordered(spectral(rank, tol=1e-2)(problem), start), "rejection")
+    for _ in range(4):
+        share, shares = _rejected(cells, state)
+        astray = [bool((x > 0.5).any()) for x in shares]
+        exact = threshold(state) <= 1e-5 * typical
+        if budget.out_of_time or (not any(astray) and (exact or not structured(state, cells))):
+            break
+        tries = [_anew(cells, state, shares)] if any(astray) else []
+        if rank > 1:
+            tries.append(lambda state: _without_weakest(state, run))
+        for repair in tries:
+            again = run(repair(state))
+            level, best = threshold(again), threshold(state)
+            fewer = _rejected(cells, again)[0] < 0.98 * share
+            both = max(level, best) <= 1e-5 * typical
+            if level < 0.9 * best or (fewer and (both or level <= 1.1 * best)):
+                state = again
+                break
+        else:
+            break
+    return state
+
+
+def _anew(cells: Cells, state: State, shares: list[Array]) -> Any:
+    """Rows and columns that were rejected for the most part, solved for on their own."""
+
+    def repair(state: State) -> Any:
+        F: Any = state.factors
+        xp = array_namespace(F.L)
+        for mode, share in enumerate(shares):
+            if bool(xp.any(share > 0.5)):
+                chosen = xp.nonzero(share > 0.5)[0]
+                part = cells.slices(mode, chosen)
+                only = _only(F, mode, chosen)
+                other = reject_rows(part, part.operator(), only, mode, threshold(state))
+                B = _put(F.blocks[mode], chosen, other.blocks[mode])
+                F = F.with_blocks(tuple(B if k == mode else A for k, A in enumerate(F.blocks)))
+        return F
+
+    return repair
+
+
+def _only(F: Bordered, mode: int, chosen: Array) -> Bordered:
+    """Factors of some rows (or columns) of X."""
+    xp = array_namespace(F.L)
+    if mode == 0:
+        u = None if F.u is None else xp.take(F.u, chosen)
+        return replace(F, L=xp.take(F.L, chosen, axis=0), u=u)
+    v = None if F.v is None else xp.take(F.v, chosen)
+    return replace(F, R=xp.take(F.R, chosen, axis=0), v=v)
+
+
+def _put(B: Array, chosen: Array, rows: Array) -> Array:
+    """B with other rows at some places."""
+    xp = array_namespace(B)
+    place = np.full(B.shape[0], -1)
+    place[np.asarray(chosen.tolist() if hasattr(chosen, "tolist") else chosen)] = np.arange(
+        rows.shape[0]
+    )
+    where = xp.asarray(place, device=device(B))
+    other = xp.take(rows, xp.where(where >= 0, where, xp.zeros_like(where)), axis=0)
+    return xp.where((where >= 0)[:, None], other, B)
+
+
+def _without_weakest(state: State, run: Any) -> Any:
+    """The weakest component gives way to what the residual of the others shows most."""
+    F: Any = state.factors
+    U, s, V = singular(F)
+    return widened(run(with_part(F, U[:, :-1], s[:-1], V[:, :-1])), 1)
+
+
+def settle(cells: Cells, state: State, outliers: Any, budget: Budget) -> tuple[State, float]:
+    """The noise among what was not rejected: a ridge, and the final threshold."""
+    problem, typical = state.problem, _typical(cells)
+    least = math.sqrt(epsilon(cells.y)) * typical
+    limit = least
+    for _ in range(2):
+        F: Any = state.factors
+        r = problem.operator.apply(F) - problem.y
+        limit = MULTIPLE * scale_of(r) if outliers == "auto" else threshold_of(outliers, r)
+        if limit <= least:
+            break
+        fixed = Observed(problem.operator, problem.y, HardTrim(limit))
+        last, state = state, refine(fixed, fixed.linearize(F), cells, budget, 30, 1e-4 * limit)
+        if difference(last.factors, state.factors) <= 1e-3 * limit * math.sqrt(cells.size):
+            break
+    if limit <= least:
+        state = believed(state, cells)
+    return state, max(limit, least)
+
+
+def threshold_of(outliers: float, r: Array) -> float:
+    return float(fraction_threshold(float(outliers)).pick(1, r, None))
+
+
+def fit_robust(
+    cells: Cells, start: Bordered, rank: int, outliers: Any, budget: Budget
+) -> tuple[State, float]:
+    """A given rank, and a threshold that outliers exceed."""
+    problem = cells.problem(rejecting(cells, outliers))
+    state = robust_least_squares(problem, cells, start, min(rank, *cells.shape), budget)
+    return settle(cells, state, outliers, budget)
+
+
+# ---- the rank, from gaps
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """The spectrum of what is left unexplained and was not rejected."""
+
+    U: Array
+    s: np.ndarray[Any, Any]
+    V: Array
+    edge: float
+    kept: float
+
+    def gap(self, ratio: float = 2.0) -> int:
+        """How many singular values stand above a gap; 0 where there is none."""
+        for j in range(1, len(self.s)):
+            if self.s[j - 1] < 1.1 * self.edge:
+                return 0
+            if self.s[j - 1] >= ratio * self.s[j]:
+                return j
+        return 0
+
+    @property
+    def above(self) -> int:
+        return int(np.sum(self.s >= 1.1 * self.edge))
+
+
+def look(cells: Cells, operator: Any, F: Any, most: int = 32) -> Look:
+    xp = array_namespace(cells.y)
+    n1, n2 = cells.shape
+    r = operator.apply(F) - cells.y
+    limit = MULTIPLE * scale_of(r)
+    keep = xp.abs(r) <= limit
+    W = xp.where(keep, r, xp.zeros_like(r))
+    Z = operator.adjoint(W)
+    left, right = F.modes
+    if left.shape[1]:
+        # what fitting the factors disturbs is not noise: look off their spans
+        P, Q = xp.linalg.qr(left)[0], xp.linalg.qr(right)[0]
+
+        def times(V: Array) -> Array:
+            x = Z.times(V - Q @ (Q.T @ V))
+            return x - P @ (P.T @ x)
+
+        def adjoint_times(U: Array) -> Array:
+            x = Z.adjoint_times(U - P @ (P.T @ U))
+            return x - Q @ (Q.T @ x)
+    else:
+        times, adjoint_times = Z.times, Z.adjoint_times
+    most = max(2, min(most, min(n1, n2) // 3, min(n1, n2) - 1))
+    seeded = np.random.default_rng(0)
+    U, s, V = truncated_svd(times, adjoint_times, (n1, n2), most, cells.y, seeded, 1e-2)
+    rms = math.sqrt(float(xp.sum(W * W)) / (n1 * n2))
+    kept = float(xp.sum(xp.astype(keep, W.dtype))) / (n1 * n2)
+    values = np.asarray([float(x) for x in s])
+    return Look(U, values, V, rms * (math.sqrt(n1) + math.sqrt(n2)), kept)
+
+
+def robust_rank(cells: Cells, rng: np.random.Generator, budget: Budget) -> tuple[int, str, list]:
+    """The rank below the first gap, or below everything where all decays without one."""
+    cells = _part(cells, rng)
+    n1, n2 = cells.shape
+    operator = cells.operator()
+    problem = cells.problem(rejecting(cells, "auto", 0.6), operator)
+    typical = _typical(cells)
+    if typical == 0.0:
+        return 0, "everything is zero", []
+    exact = MULTIPLE * 1.4826 * 1e-6 * typical
+    most = max(1, min(n1, n2) // 5)
+    trail: list[dict[str, Any]] = []
+
+    def fit(F: Any) -> State:
+        rules = _falling(exact)
+        return budget.run(problem, F, Alternating(), rules, 60, stage="rank").state
+
+    F: Any = empty(cells, Choice())
+    fallback, jumps, first, why = None, 0, None, ""
+    while not why:
+        seen = look(cells, operator, F)
+        first = seen if first is None else first
+        trail.append(
+            {
+                "rank": F.rank,
+                "above_edge": seen.above,
+                "top_over_edge": float(seen.s[0] / seen.edge) if seen.edge else 0.0,
+                "gap_after": seen.gap(),
+            }
+        )
+        if seen.above == 0 and F.rank:
+            why = "what is left looks like independent noise"
+            break
+        jump = seen.gap()
+        if jump == 0:
+            jumps += 1
+            fallback = F.rank if fallback is None else fallback
+            jump = int(np.sum(seen.s >= max(1.1 * seen.edge, seen.s[0] / 3)))
+        jump = max(1, jump)
+        if jumps > 8 or F.rank + jump > most:
+            why = "fall"
+            break
+        state = fit(_with(F, seen, jump))
+        F = state.factors
+        if threshold(state) <= exact:
+            why = "the residual vanished but for the outliers"
+    if why != "fall":
+        F = _fewer(F, first, cells, operator, fit, exact, why)
+        if why.startswith("what"):
+            left = look(cells, operator, F)
+            # a continuum that was absorbed up to some large rank is not a rank
+            if float(singular(F)[1][-1]) * left.kept < 1.4 * left.s[0] and fallback is not None:
+                why = "fall"
+    if why == "fall":
+        rank = max(1, fallback or 0)
+        return rank, "the spectrum decays without a gap beyond it", trail
+    return int(F.rank), why, trail
+
+
+def _fewer(
+    F: Any, first: Any, cells: Cells, operator: Any, fit: Any, exact: float, why: str
+) -> Any:
+    """Without columns that are not needed: truncated, or from a fresh start."""
+    while F.rank > 1:
+        k = F.rank - 1
+        U, s, V = singular(F)
+        tries = [with_part(F, U[:, :k], s[:k], V[:, :k])]
+        if k <= len(first.s):
+            tries.append(_with(empty(cells, Choice()), first, k))
+        for start in tries:
+            state = fit(start)
+            if why.startswith("the residual"):
+                fine = threshold(state) <= exact
+            else:
+                fine = look(cells, operator, state.factors).above == 0
+            if fine:
+                F = state.factors
+                break
+        else:
+            return F
+    return F
+
+
+def _with(F: Any, seen: Look, columns: int) -> Any:
+    """More columns, from the spectrum of what is left."""
+    xp = array_namespace(seen.U)
+    s = seen.s[:columns] / max(seen.kept, 1e-12)
+    s = xp.asarray(s, dtype=seen.U.dtype, device=device(seen.U))
+    root = xp.sqrt(s)[None, :]
+    r = F.rank
+    L = xp.concat([F.L[:, :r], -seen.U[:, :columns] * root, F.L[:, r:]], axis=1)
+    R = xp.concat([F.R[:, :r], seen.V[:, :columns] * root, F.R[:, r:]], axis=1)
+    return replace(F, L=L, R=R)
+
+
+def _part(cells: Cells, rng: np.random.Generator) -> Cells:
+    """A random part of the long side, where it is much longer than the other."""
+    short, long = min(cells.shape), max(cells.shape)
+    size = max(1000, 4 * short)
+    if long <= size:
+        return cells
+    mode = cells.shape.index(long)
+    chosen = np.sort(rng.choice(long, size, replace=False))
+    return cells.slices(mode, array_namespace(cells.y).asarray(chosen, device=device(cells.y)))

@@ -1,0 +1,262 @@
+"""What users hold: arrays with NaN, masked arrays, frames, sparse matrices, tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_torch_array
+from scipy import sparse
+from sklearn.utils.validation import _check_feature_names, _check_n_features, validate_data
+
+from .. import checks
+from .cells import Cells
+
+Array = Any
+
+DENSE_LIMIT = 50_000_000
+"""Cells that a sparse table may have to be returned as a dense one."""
+
+
+def read_matrix(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
+    """The observed cells of a table, in double precision, and the kind to give back.
+
+    The kind is a pair: how the table came ("numpy", "sparse" or "torch"), and its dtype.
+    """
+    if is_torch_array(X):
+        _features(estimator, X, reset)
+        return _tensor_cells(X, observed, 2), ("torch", X.dtype)
+    if sparse.issparse(X):
+        return _sparse(estimator, X, observed, reset)
+    X, observed = _unmasked(X, observed)
+    values = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=[np.float64, np.float32],
+        ensure_all_finite="allow-nan" if observed is None else False,
+        accept_sparse=False,
+        ensure_min_samples=1,
+        ensure_min_features=1,
+    )
+    return _dense(values, observed), ("numpy", values.dtype)
+
+
+def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
+    """The same for a tensor of any order."""
+    if sparse.issparse(X):
+        raise TypeError(
+            "a sparse matrix is not a tensor; give its entries with fit_entries(index, values, "
+            "shape)"
+        )
+    if is_torch_array(X):
+        return _tensor_cells(X, observed, None), ("torch", X.dtype)
+    X, observed = _unmasked(X, observed)
+    values = numeric("X", X)
+    if values.ndim < 2:
+        raise ValueError(f"X must have 2 dimensions or more, not shape {values.shape}")
+    if 0 in values.shape:
+        raise ValueError(f"X of shape {values.shape} is empty; every size must be at least 1")
+    return _dense(values, observed), ("numpy", values.dtype)
+
+
+def numeric(name: str, X: Any) -> Any:
+    """An array of double or single precision."""
+    try:
+        values = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} is ragged: {error}; make all rows as long as each other"
+        ) from None
+    if values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must be real")
+    if values.dtype.kind not in "fiub":
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} must be numbers, not {values.dtype}; convert or drop what is not"
+            ) from None
+    keep = np.float32 if values.dtype == np.float32 else np.float64
+    return np.ascontiguousarray(values, dtype=keep)
+
+
+def _unmasked(X: Any, observed: Any) -> tuple[Any, Any]:
+    """A masked array as an array, and what is observed of it."""
+    if not isinstance(X, np.ma.MaskedArray):
+        return X, observed
+    if observed is not None:
+        raise ValueError("X is a masked array, which says what is observed; leave observed out")
+    return X.data, ~np.ma.getmaskarray(X)
+
+
+def _observed(observed: Any, shape: tuple[int, ...]) -> Any:
+    observed = np.asarray(observed)
+    if observed.dtype.kind != "b":
+        raise TypeError(
+            f"observed must be boolean, True where a cell is observed, not {observed.dtype}"
+        )
+    if observed.shape != shape:
+        raise ValueError(f"observed must have the shape of X, {shape}, not {observed.shape}")
+    return observed
+
+
+def _dense(values: Any, observed: Any) -> Cells:
+    seen = ~np.isnan(values)
+    if observed is not None:
+        observed = _observed(observed, values.shape)
+        if bool(np.any(observed & ~np.isfinite(values))):
+            raise ValueError(
+                "X holds NaN or infinity where observed is True; set observed to False there"
+            )
+        seen = observed
+    elif bool(np.any(np.isinf(values))):
+        raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
+    if seen.all():
+        return Cells(None, values.astype(np.float64), values.shape)
+    index = tuple(np.nonzero(seen))
+    return Cells(index, values[seen].astype(np.float64), values.shape)
+
+
+def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
+    if observed is not None:
+        raise ValueError(
+            "X is sparse, and its stored entries are the observed ones; leave observed out"
+        )
+    coordinates = sparse.coo_array(X)
+    i, j = (c.astype(np.int64) for c in coordinates.coords)
+    values = coordinates.data
+    flat = np.sort(i * X.shape[1] + j)
+    if bool(np.any(flat[1:] == flat[:-1])):
+        raise ValueError(
+            "X stores some entry more than once; call X.sum_duplicates(), or average them"
+        )
+    validate_data(
+        estimator,
+        sparse.csr_array((values, (i, j)), shape=X.shape),
+        reset=reset,
+        accept_sparse=True,
+        dtype=[np.float64, np.float32],
+    )
+    keep = np.float32 if values.dtype == np.float32 else np.float64
+    cells = Cells((i, j), values.astype(np.float64), tuple(X.shape))
+    return cells, ("sparse", np.dtype(keep))
+
+
+def _tensor_cells(X: Any, observed: Any, ndim: int | None) -> Cells:
+    xp = array_namespace(X)
+    if ndim is not None and X.ndim != ndim:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D tensor instead; X must be a table")
+    if X.ndim < 2 or 0 in X.shape:
+        raise ValueError(f"X of shape {tuple(X.shape)} must have 2 dimensions or more, none empty")
+    if xp.isdtype(X.dtype, "complex floating"):
+        raise ValueError("Complex data not supported: X must be real")
+    X = xp.astype(X, xp.float64)
+    seen = ~xp.isnan(X)
+    if observed is not None:
+        seen = xp.asarray(observed, device=device(X))
+        if not xp.isdtype(seen.dtype, "bool") or tuple(seen.shape) != tuple(X.shape):
+            raise ValueError(f"observed must be boolean and have the shape of X, {tuple(X.shape)}")
+    if bool(xp.any(seen & ~xp.isfinite(X))):
+        raise ValueError("X holds infinity, or NaN where observed is True; mark it as missing")
+    if bool(xp.all(seen)):
+        return Cells(None, X, tuple(X.shape))
+    return Cells(tuple(xp.nonzero(seen)), X[seen], tuple(X.shape))
+
+
+def _features(estimator: Any, X: Any, reset: bool) -> None:
+    _check_feature_names(estimator, X, reset=reset)
+    _check_n_features(estimator, X, reset=reset)
+
+
+def read_entries(index: Any, values: Any, shape: Any) -> tuple[Cells, Any]:
+    """Cells given as coordinates and values."""
+    shape = checks.shape("shape", shape)
+    if is_torch_array(values):
+        xp = array_namespace(values)
+        kind: Any = ("torch", values.dtype)
+        y = xp.astype(values, xp.float64)
+    else:
+        given = numeric("values", values)
+        kind, y = ("sparse", given.dtype), given.astype(np.float64)
+        index = tuple(np.asarray(i) for i in index) if isinstance(index, (tuple, list)) else index
+    index = checks.index(index, shape)
+    if y.ndim != 1 or y.shape[0] != index[0].shape[0]:
+        raise ValueError(
+            f"values must be one-dimensional and as many as the entries of index, "
+            f"{index[0].shape[0]}, not of shape {tuple(y.shape)}"
+        )
+    checks.finite("values", y)
+    return Cells(index, y, shape), kind
+
+
+def weighted(cells: Cells, entry: Any, sample: Any, dense: bool) -> Cells:
+    """Cells with weights: one per cell, one per slice of mode 0, or both, multiplied."""
+    if entry is None and sample is None:
+        return cells
+    xp = array_namespace(cells.y)
+    weight = xp.ones_like(cells.y)
+    if entry is not None:
+        weight = weight * _entry_weight(cells, entry, dense)
+    if sample is not None:
+        sample = _weights("sample_weight", sample, cells)
+        if tuple(sample.shape) != cells.shape[:1]:
+            raise ValueError(
+                f"sample_weight.shape == {tuple(sample.shape)}, expected {cells.shape[:1]}: one "
+                "weight per row"
+            )
+        weight = weight * cells.along(0, sample)
+    mean = float(xp.mean(weight))
+    if mean == 0.0:
+        raise ValueError("all weights are zero: nothing can be fitted")
+    if bool(xp.all(weight == weight.reshape(-1)[0])):
+        return cells
+    return Cells(cells.index, cells.y, cells.shape, weight / mean)
+
+
+def _entry_weight(cells: Cells, entry: Any, dense: bool) -> Any:
+    if sparse.issparse(entry):
+        entry = entry.toarray()
+    entry = _weights("entry_weight", entry, cells, allow_nan=dense)
+    if tuple(entry.shape) == tuple(cells.y.shape):
+        weight = entry
+    elif tuple(entry.shape) == cells.shape and cells.index is not None:
+        weight = entry[cells.index]
+    else:
+        raise ValueError(
+            f"entry_weight must have the shape of X, {cells.shape}, not {tuple(entry.shape)}"
+        )
+    if bool((weight != weight).any()):
+        raise ValueError("entry_weight is NaN at an observed entry")
+    return weight
+
+
+def _weights(name: str, w: Any, cells: Cells, allow_nan: bool = False) -> Any:
+    xp = array_namespace(cells.y)
+    if is_torch_array(cells.y):
+        w = xp.asarray(w, dtype=cells.y.dtype, device=device(cells.y))
+    else:
+        w = numeric(name, w).astype(np.float64)
+    bad = ~xp.isfinite(w)
+    if allow_nan:
+        bad = xp.isinf(w)
+    if bool(xp.any(bad)):
+        raise ValueError(f"{name} must be finite; it holds NaN or infinity")
+    if bool(xp.any(w < 0)):
+        raise ValueError(f"{name} must not be negative")
+    return w
+
+
+def given_back(values: Array, kind: Any) -> Array:
+    """In the dtype that the data came in."""
+    xp = array_namespace(values)
+    return xp.astype(values, kind[1], copy=False) if values.dtype != kind[1] else values
+
+
+def check_dense_size(shape: tuple[int, ...], what: str) -> None:
+    if math.prod(shape) > DENSE_LIMIT:
+        raise MemoryError(
+            f"{what} of shape {shape} would be {math.prod(shape) * 8 / 2**30:.3g} GiB dense; use "
+            "predict_entries(index) for the entries you need"
+        )
