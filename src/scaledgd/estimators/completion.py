@@ -62,7 +62,7 @@ class RowModel:
         known = self.scales.for_rows(cells)
         cells = known.apply(cells)
         n, q = cells.shape[0], self.R.shape[1] - self.choice.columns + self.choice.rows
-        blank = xp.zeros_like(self.R[:1, :1]) + xp.zeros_like(cells.counts(0))[:, None]
+        blank = xp.zeros_like(cells.counts(0))[:, None]
         L = xp.concat([blank] * q, axis=1) if q else blank[:, :0]
         u = 1 + 0 * blank[:, 0] if known.rows is None else 1 / known.rows
         F = Bordered(L, self.R, u if self.choice.columns else None, self.v)

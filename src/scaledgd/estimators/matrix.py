@@ -241,7 +241,7 @@ def singular(F: Bordered) -> tuple[Array, Array, Array]:
     """U, σ, V of the part L Rᵀ."""
     xp, r = array_namespace(F.L), F.rank
     if not r:
-        return F.L[:, :0], xp.zeros_like(F.L[:0, 0]) if F.L.shape[1] else F.R[:0, 0], F.R[:, :0]
+        return F.L[:, :0], xp.sum(F.R[:, :0], axis=0), F.R[:, :0]
     Q, A = xp.linalg.qr(F.L[:, :r])
     P, B = xp.linalg.qr(F.R[:, :r])
     U, s, Vh = xp.linalg.svd(A @ B.T)
@@ -382,7 +382,7 @@ def refine(
     for _ in range(20):
         if F.L.shape[1] + F.R.shape[1] == 0:
             return state
-        rules = [change(max(tol, budget.tol)), _pruning(cells)]
+        rules = [_small_beside_residual(1e-3), change(max(tol, budget.tol)), _pruning(cells)]
         result = budget.run(problem, state, Variational(), rules, max_iter, stage="ridge")
         state = prune(result.state, cells)
         smaller = state.factors.rank < result.factors.rank  # type: ignore[attr-defined]
@@ -476,19 +476,21 @@ def _few_sweeps(problem: Observed, state: State) -> State:
     F: Any = state.factors
     if not F.L.shape[1] + F.R.shape[1]:
         return state
-    return solve(problem, state, Variational(), max_iter=5, stop=_small_beside_residual()).state
+    return solve(problem, state, Variational(), max_iter=5, stop=_small_beside_residual(1e-2)).state
 
 
-def _small_beside_residual() -> StoppingRule:
+def _small_beside_residual(share: float) -> StoppingRule:
+    """Stop when X changes by a small share of the residual: noise hides what is to come."""
     last: list[Any] = []
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         F: Any = state.factors
         moved = difference(F, last.pop()) if last else math.inf
         last.append(F)
-        share = math.sqrt(math.prod(state.problem.y.shape) / math.prod(F.shape))
-        if moved * share <= 1e-2 * math.sqrt(2 * float(state.value)):
-            return Stop("X changes by less than a hundredth of the residual")
+        seen = math.sqrt(math.prod(state.problem.y.shape) / math.prod(F.shape))
+        enough = share * max(1.0, len(history) / 20)  # a slow drift is not worth waiting for
+        if moved * seen <= enough * math.sqrt(2 * float(state.value)):
+            return Stop(f"X changes by less than {enough:.2g} of the residual")
         return None
 
     return rule
