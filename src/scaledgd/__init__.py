@@ -46,7 +46,13 @@ from .solve import (
 from .variational import Variational
 
 if TYPE_CHECKING:
-    from .estimators import DataWarning, MatrixCompletion, RobustPCA
+    from .estimators import (
+        DataWarning,
+        MatrixCompletion,
+        RobustPCA,
+        TensorCompletion,
+        TensorRobustPCA,
+    )
 
 __version__ = "0.1.0"
 
@@ -79,6 +85,8 @@ __all__ = [
     "State",
     "Stop",
     "Symmetric",
+    "TensorCompletion",
+    "TensorRobustPCA",
     "TopTrim",
     "Tucker",
     "Variational",
@@ -104,7 +112,13 @@ __all__ = [
     "time_limit",
 ]
 
-_ESTIMATORS = ("DataWarning", "MatrixCompletion", "RobustPCA")
+_ESTIMATORS = (
+    "DataWarning",
+    "MatrixCompletion",
+    "RobustPCA",
+    "TensorCompletion",
+    "TensorRobustPCA",
+)
 
 
 def __getattr__(name: str) -> Any:

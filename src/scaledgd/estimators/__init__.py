@@ -2,5 +2,6 @@
 
 from .base import DataWarning
 from .completion import MatrixCompletion, RobustPCA
+from .tensors import TensorCompletion, TensorRobustPCA
 
-__all__ = ["DataWarning", "MatrixCompletion", "RobustPCA"]
+__all__ = ["DataWarning", "MatrixCompletion", "RobustPCA", "TensorCompletion", "TensorRobustPCA"]

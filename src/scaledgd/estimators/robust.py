@@ -18,7 +18,7 @@ from array_api_compat import array_namespace, device
 from .. import kernels
 from ..factors import Bordered
 from ..initialize import spectral, widened
-from ..linalg import epsilon, truncated_svd
+from ..linalg import epsilon, truncated_svd, unfold
 from ..losses import HardTrim, median_threshold
 from ..methods import Alternating
 from ..problems import Observed
@@ -132,12 +132,12 @@ class _given:  # noqa: N801
 
 
 def medians(cells: Cells, size: Array, mode: int) -> Array:
-    """The median of values over the cells of every slice of a mode of a matrix; 0 for none."""
+    """The median of values over the cells of every slice of a mode; 0 where there are none."""
     xp = array_namespace(size)
     if cells.index is None:
-        other = cells.shape[1 - mode]
-        middle = kernels.kth_largest(size, other - (other - 1) // 2, 1 - mode)
-        return xp.reshape(middle, (-1,))
+        rows = unfold(size, mode)
+        other = rows.shape[1]
+        return kernels.kth_largest(rows, other - (other - 1) // 2, 1)[:, 0]
     rows = cells.index[mode]
     order = xp.argsort(size, stable=True)
     order = xp.take(order, xp.argsort(xp.take(rows, order), stable=True))

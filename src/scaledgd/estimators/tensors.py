@@ -1,0 +1,459 @@
+"""Tensor completion and tensor robust PCA: the same for data with more than two modes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace
+from sklearn.utils.validation import check_is_fitted
+
+from .. import checks
+from ..factors import Tucker
+from .base import LowRankEstimator
+from .cells import Cells, scaled_by
+from .completion import _sparse_outliers
+from .matrix import Budget
+from .robust import reject_rows
+from .tables import check_dense_size, given_back, read_entries, read_tensor, weighted
+from .tucker import choose_ranks, degrees, fit_ranks, possible, ridges, spectra
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class SliceModel:
+    """What new slices of mode 0 are solved against."""
+
+    size: float
+    factors: Tucker
+    noise: float
+    threshold: float | None
+    offsets: tuple[Array | None, ...]
+    own_offset: bool
+
+    def solve(self, cells: Cells) -> tuple[Tucker, Array]:
+        """The rows of the first factor, and the offset of every slice."""
+        xp = array_namespace(cells.y)
+        y = scaled_by(cells.y, self.size)
+        for mode, offset in enumerate(self.offsets):
+            if mode and offset is not None:
+                y = y - cells.along(mode, offset)
+        cells = cells.with_values(y)
+        U = self.factors.factors
+        zero = xp.zeros_like(cells.counts(0))
+        blank = xp.zeros_like(U[0][:1, :]) + zero[:, None]
+        F = Tucker((blank, *U[1:]), self.factors.core)
+        ridge = ridges(self.factors, self.noise)[0]
+        own = zero
+        if not cells.size:
+            return F, own
+        for _ in range(20 if self.own_offset else 1):
+            shifted = cells.with_values(cells.y - cells.along(0, own))
+            operator = shifted.operator()
+            if self.threshold is not None:
+                F = reject_rows(shifted, operator, F, 0, self.threshold, ridge)
+            else:
+                problem = shifted.problem(operator=operator)
+                for _ in range(2):
+                    F = F.moved(0, -problem.linearize(F).block_step(0, ridge))  # type: ignore[misc]
+            if self.own_offset:
+                own = own + _means(shifted, shifted.y - operator_values(shifted, F), 0)
+        return F, own
+
+
+def operator_values(cells: Cells, F: Tucker) -> Array:
+    return F.full() if cells.index is None else F.gather(cells.index)
+
+
+def _means(cells: Cells, values: Array, mode: int) -> Array:
+    xp = array_namespace(values)
+    return cells.sums(mode, xp.reshape(values, (-1,))) / (cells.counts(mode) + 1)
+
+
+class _TensorEstimator(LowRankEstimator):
+    """Data of d modes; mode 0 are samples."""
+
+    warm_start: bool
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        observed: Any = None,
+        entry_weight: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Learn the factors.
+
+        Parameters
+        ----------
+        X : array, masked array or torch tensor of shape (n1, ..., nd)
+            NaN is missing.
+        y : ignored
+        observed : boolean array of the shape of X, optional
+        entry_weight : array of the shape of X, optional
+        sample_weight : array of shape (n1,), optional
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        cells, kind = read_tensor(X, observed)
+        cells = weighted(cells, entry_weight, sample_weight, True)
+        return self._fit(cells, kind, True)
+
+    def fit_entries(
+        self, index: Any, values: Any, shape: tuple[int, ...], *, entry_weight: Any = None
+    ) -> Self:
+        """Learn the factors from coordinates and values.
+
+        Parameters
+        ----------
+        index : tuple of integer arrays of shape (m,), one per mode
+        values : array of shape (m,)
+        shape : tuple of int
+        entry_weight : array of shape (m,), optional
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        cells, kind = read_entries(index, values, shape)
+        return self._fit(weighted(cells, entry_weight, None, False), kind, False)
+
+    def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
+        """Add slices of mode 0: the fit goes on from where it stands."""
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, observed=observed)
+        self._check_params()
+        fresh, kind = read_tensor(X, observed)
+        old, xp = self._cells, array_namespace(self._cells.y)
+        if fresh.shape[1:] != old.shape[1:]:
+            raise ValueError(
+                f"X has slices of shape {fresh.shape[1:]}, but the fit is about {old.shape[1:]}"
+            )
+        n = old.shape[0]
+        index = tuple(
+            xp.concat([a, b + (n if k == 0 else 0)])
+            for k, (a, b) in enumerate(zip(old.coordinates, fresh.coordinates, strict=True))
+        )
+        shape = (n + fresh.shape[0], *old.shape[1:])
+        whole = Cells(index, xp.concat([old.flat, fresh.flat]), shape)
+        if whole.size == math.prod(shape):
+            whole = Cells(None, xp.concat([old.y, fresh.y]), shape)
+        return self._fit(whole, kind, self._came_dense, again=True)
+
+    def _ranks(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        if isinstance(self.rank, str):
+            if self.rank != "auto":
+                raise ValueError(f'rank must be "auto", an integer or a tuple, not {self.rank!r}')
+            return None
+        if isinstance(self.rank, (tuple, list)):
+            if len(self.rank) != len(shape):
+                raise ValueError(
+                    f"rank {tuple(self.rank)} has {len(self.rank)} entries, but the data have "
+                    f"{len(shape)} modes; give one per mode, or one integer"
+                )
+            return possible([checks.count("rank", r, least=1) for r in self.rank], shape)
+        return possible((checks.count("rank", self.rank, least=1),) * len(shape), shape)
+
+    def _outliers(self) -> Any:
+        return getattr(self, "outliers", None)
+
+    def _fit(self, whole: Cells, kind: Any, dense: bool, again: bool = False) -> Self:
+        with self._threads(), np.errstate(over="ignore", under="ignore"):
+            return self._fitted(whole, kind, dense, again)
+
+    def _fitted(self, whole: Cells, kind: Any, dense: bool, again: bool) -> Self:
+        if self.scale not in ("auto", "none"):
+            raise ValueError(
+                f'scale must be "auto" or "none" for tensors, not {self.scale!r}; scale the data '
+                "before"
+            )
+        budget, rng = self._budget(), self._generator()
+        cells, size = self._normal(whole)
+        ranks = self._ranks(whole.shape)
+        known = getattr(self, "_model", None)
+        start = None
+        if known is not None and (again or self.warm_start) and self._suits(whole, ranks):
+            size = known.size
+            cells = whole.with_values(scaled_by(whole.y, size))
+            ranks = known.factors.ranks if ranks is None else ranks
+            start, _ = known.solve(whole)
+        trail: list[dict[str, Any]] = [{"rank": ranks, "why": "given"}]
+        sides = self.center if self.center != "auto" else "none"
+        modes = _modes(sides, len(whole.shape))
+        offsets: tuple[Array | None, ...] = (None,) * len(whole.shape)
+        if modes:
+            offsets = _offsets_of(cells, modes)
+        if ranks is None:
+            ranks, trail = choose_ranks(_without(cells, offsets), rng, budget, self._outliers())
+        fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), start)
+        for _ in range(3 if modes else 0):
+            # offsets and factors in turn, until neither changes the other
+            left = cells.with_values(cells.y - operator_values(cells, fit.factors))
+            offsets = _offsets_of(left, modes)
+            fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), fit.factors)
+        model = SliceModel(size, fit.factors, fit.noise, fit.threshold, offsets, 0 in modes)
+        self._model, self._cells, self._kind, self._came_dense = model, whole, kind, dense
+        F, own = model.solve(whole)
+        self.offsets_ = tuple(
+            None if b is None else size * (own if k == 0 else b) for k, b in enumerate(offsets)
+        )
+        F, values = spectra(Tucker(F.factors, size * F.core))
+        self.factors_ = F
+        self.rank_ = F.ranks
+        self.singular_values_ = values
+        self.components_ = tuple(U.T for U in F.factors)
+        self.rank_path_ = trail
+        self.center_, self.scale_ = sides, "none"
+        self._note(whole, budget)
+        return self
+
+    def _suits(self, cells: Cells, ranks: Any) -> bool:
+        old = self._model.factors
+        return old.shape[1:] == cells.shape[1:] and (ranks is None or ranks == old.ranks)
+
+    def _note(self, whole: Cells, budget: Budget) -> None:
+        xp = array_namespace(whole.y)
+        r = whole.y - self._whole(whole)
+        flat = xp.reshape(r, (-1,))
+        threshold = self._model.threshold
+        self.noise_variance_ = float(self._model.noise * self._model.size**2)
+        if threshold is not None:
+            self.threshold_ = float(threshold * self._model.size)
+            out = xp.abs(flat) > self.threshold_
+            values = xp.where(out, flat, xp.zeros_like(flat))
+            self.outliers_ = _sparse_outliers(values, out, whole)
+        self._warn_of(whole, self.rank_)
+        if whole.size < degrees(self.rank_, whole.shape):
+            self.diagnostics_.append("there are fewer observations than degrees of freedom")
+        self._finish(budget)
+
+    def _whole(self, cells: Cells) -> Array:
+        """The estimate at the cells, in the shape of their values."""
+        if cells.index is None:
+            return self.factors_.full() + self._offset_array()
+        return self.factors_.gather(cells.index) + self._offsets(cells.index)
+
+    def _offsets(self, index: tuple[Array, ...]) -> Any:
+        xp = array_namespace(self.factors_.core)
+        return sum(
+            xp.take(b, i) for b, i in zip(self.offsets_, index, strict=True) if b is not None
+        )
+
+    def _offset_array(self) -> Any:
+        d = len(self.offsets_)
+        xp = array_namespace(self.factors_.core)
+        return sum(
+            xp.reshape(b, [-1 if j == k else 1 for j in range(d)])
+            for k, b in enumerate(self.offsets_)
+            if b is not None
+        )
+
+    def _estimate(self, cells: Cells) -> Array:
+        with self._threads(), np.errstate(over="ignore", under="ignore"):
+            model = self._model
+            F, own = model.solve(cells)
+            X = F.full()
+            xp, d = array_namespace(X), len(cells.shape)
+            for k, b in enumerate(model.offsets):
+                b = own if k == 0 and b is not None else b
+                if b is not None:
+                    X = X + xp.reshape(b, [-1 if j == k else 1 for j in range(d)])
+            return self._clipped(X * model.size)
+
+    def _read(self, X: Any, observed: Any) -> tuple[Cells, Any]:
+        check_is_fitted(self)
+        cells, kind = read_tensor(X, observed)
+        if cells.shape[1:] != self.factors_.shape[1:]:
+            raise ValueError(
+                f"X has slices of shape {cells.shape[1:]}, but the fit is about "
+                f"{self.factors_.shape[1:]}"
+            )
+        check_dense_size(cells.shape, "the transformed X") if kind[0] == "sparse" else None
+        return cells, kind
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and transform the same slices."""
+        observed = fit_params.get("observed")
+        return self.fit(X, y, **fit_params).transform(X, observed=observed)
+
+    def transform(self, X: Any, *, observed: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def _modes(center: str, d: int) -> tuple[int, ...]:
+    if center == "none":
+        return ()
+    return {"rows": (0,), "columns": tuple(range(1, d)), "both": tuple(range(d))}[center]
+
+
+def _offsets_of(cells: Cells, modes: tuple[int, ...]) -> tuple[Array | None, ...]:
+    """Additive offsets of the slices of some modes, by means in turn."""
+    offsets: list[Array | None] = [None] * len(cells.shape)
+    for _ in range(20):
+        for mode in modes:
+            offsets[mode] = None
+            offsets[mode] = _means(cells, _without(cells, tuple(offsets)).y, mode)
+    return tuple(offsets)
+
+
+def _without(cells: Cells, offsets: tuple[Array | None, ...]) -> Cells:
+    y = cells.y
+    for mode, b in enumerate(offsets):
+        if b is not None:
+            y = y - cells.along(mode, b)
+    return cells.with_values(y)
+
+
+class TensorCompletion(_TensorEstimator):
+    """Fill the holes of a tensor with a Tucker model of low multilinear rank.
+
+    Parameters
+    ----------
+    rank : "auto", int, or tuple of int
+        Multilinear ranks, an upper bound; "auto" chooses them on held-out entries.
+    center : {"auto", "none", "rows", "columns", "both"}
+        Additive offsets of the slices of mode 0 ("rows"), of all other modes ("columns"), or
+        of all; estimated in turn with the factors. "auto" is "none".
+    scale : {"auto", "none"}
+    ridge : "auto"
+        The noise in the residual over the size of the factors.
+    outliers : None, "auto" or a fraction
+        Whether some of the observed entries are grossly wrong.
+    clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+        As in `MatrixCompletion`.
+
+    Attributes
+    ----------
+    factors_ : Tucker
+        With orthonormal factors, in order of importance.
+    rank_ : tuple of int
+    singular_values_ : tuple of arrays, one per mode
+    components_ : tuple of arrays of shape (r_k, n_k), orthonormal rows
+    offsets_ : tuple of arrays or None, one per mode
+    rank_path_, noise_variance_, n_iter_, converged_, status_, history_, diagnostics_
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem, truth = sg.datasets.tensor_completion((30, 25, 20), 2, kappa=5, p=0.3, rng=0)
+    >>> model = sg.TensorCompletion(rank=2)
+    >>> model = model.fit_entries(problem.operator.index, problem.y, (30, 25, 20))
+    >>> bool(np.allclose(model.reconstruct(), truth.full(), atol=1e-8))
+    True
+    """
+
+    def __init__(
+        self,
+        rank: Any = "auto",
+        *,
+        center: str = "auto",
+        scale: str = "auto",
+        ridge: Any = "auto",
+        outliers: Any = None,
+        clip: Any = None,
+        tol: float = 1e-9,
+        max_iter: int = 500,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.center = center
+        self.scale = scale
+        self.ridge = ridge
+        self.outliers = outliers
+        self.clip = clip
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def transform(self, X: Any, *, observed: Any = None) -> Any:
+        """Fill the holes of slices of mode 0, which need not have been seen before."""
+        cells, kind = self._read(X, observed)
+        filled = self._estimate(cells)
+        if cells.index is None:
+            filled = array_namespace(filled).asarray(cells.y, copy=True)
+        elif cells.size:
+            filled[cells.index] = cells.y
+        return given_back(filled, kind)
+
+
+class TensorRobustPCA(_TensorEstimator):
+    """Separate a tensor into a part of low multilinear rank and gross errors.
+
+    Parameters
+    ----------
+    rank : "auto", int, or tuple of int
+        "auto" chooses ranks by how well most held-out entries are predicted.
+    center, scale, ridge, clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+        As in `TensorCompletion`.
+
+    Attributes
+    ----------
+    outliers_ : scipy.sparse.coo_array of the shape of X
+    threshold_ : float
+    factors_, rank_, singular_values_, components_, offsets_
+    rank_path_, noise_variance_, n_iter_, converged_, status_, history_, diagnostics_
+        As in `TensorCompletion`.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> truth = sg.datasets.low_rank_tensor((30, 25, 20), 2, kappa=3, rng=0).full()
+    >>> wrong = np.random.default_rng(0).random(truth.shape) < 0.1
+    >>> model = sg.TensorRobustPCA(rank=2).fit(truth + wrong)
+    >>> bool(np.allclose(model.reconstruct(), truth)), bool(model.outliers_.nnz == wrong.sum())
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        rank: Any = "auto",
+        *,
+        center: str = "auto",
+        scale: str = "auto",
+        ridge: Any = "auto",
+        clip: Any = None,
+        tol: float = 1e-9,
+        max_iter: int = 500,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.center = center
+        self.scale = scale
+        self.ridge = ridge
+        self.clip = clip
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _outliers(self) -> Any:
+        return "auto"
+
+    def transform(self, X: Any, *, observed: Any = None) -> Any:
+        """The clean part of slices of mode 0, which need not have been seen before."""
+        cells, kind = self._read(X, observed)
+        return given_back(self._estimate(cells), kind)
