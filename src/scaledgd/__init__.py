@@ -23,6 +23,7 @@ from .losses import (
 from .methods import (
     Alternating,
     GradientDescent,
+    NonNegative,
     ScaledGD,
     ScaledLBFGS,
     geometric,
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from .estimators import (
         DataWarning,
         MatrixCompletion,
+        MatrixRegressor,
         RobustPCA,
         TensorCompletion,
+        TensorRegressor,
         TensorRobustPCA,
     )
 
@@ -72,6 +75,8 @@ __all__ = [
     "Loss",
     "LowRank",
     "MatrixCompletion",
+    "MatrixRegressor",
+    "NonNegative",
     "Observed",
     "Operator",
     "RankOne",
@@ -86,6 +91,7 @@ __all__ = [
     "Stop",
     "Symmetric",
     "TensorCompletion",
+    "TensorRegressor",
     "TensorRobustPCA",
     "TopTrim",
     "Tucker",
@@ -115,8 +121,10 @@ __all__ = [
 _ESTIMATORS = (
     "DataWarning",
     "MatrixCompletion",
+    "MatrixRegressor",
     "RobustPCA",
     "TensorCompletion",
+    "TensorRegressor",
     "TensorRobustPCA",
 )
 

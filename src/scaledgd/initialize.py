@@ -344,7 +344,8 @@ def grown(
             most = max_iter if math.prod(factors.L.shape) else 0
             state = solve(problem, factors, refine, max_iter=most, stop=stop).state
             factors = widened(state, 1, rng=rng)
-        return factors
+        grown_factors: Factors = factors
+        return grown_factors
 
     return grow
 

@@ -405,6 +405,50 @@ class Alternating:
 
 
 @dataclass(frozen=True, eq=False)
+class NonNegative:
+    """Factors without negative entries: one column of a block after the other, exactly.
+
+    Hierarchical alternating least squares: given all others, the best column has a closed
+    form for each of its entries, cut at zero. For `LowRank` factors of observed entries.
+
+    Parameters
+    ----------
+    update : tuple of int
+        The blocks to update, in this order.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> X = np.outer([1.0, 2.0, 0.0], [3.0, 0.0, 1.0]) + np.outer([0.0, 1.0, 1.0], [1.0, 1.0, 0.0])
+    >>> start = sg.LowRank(np.ones((3, 2)) + np.eye(3, 2), np.ones((3, 2)))
+    >>> result = sg.solve(sg.Observed(sg.Full((3, 3)), X), start, sg.NonNegative(), max_iter=300)
+    >>> bool(np.min(result.factors.L) >= 0), bool(np.allclose(result.factors.full(), X, atol=1e-3))
+    (True, True)
+    """
+
+    update: tuple[int, ...] = (0, 1)
+
+    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
+        if state.coverage is None or state.again is None or state.ambient is None:
+            raise TypeError("NonNegative is for observed entries")
+        scale = float(getattr(problem, "scale", 1.0))
+        for k in self.update:
+            for c in range(state.factors.blocks[k].shape[1]):
+                B, M = state.factors.blocks[k], state.factors.blocks[1 - k][:, c : c + 1]
+                Z, seen = state.ambient(), state.coverage()
+                gradient = Z.times(M) if k == 0 else Z.adjoint_times(M)
+                square = scale * (seen.times(M * M) if k == 0 else seen.adjoint_times(M * M))
+                xp = array_namespace(B)
+                step = gradient / xp.where(square > 0, square, xp.ones_like(square))
+                column = B[:, c : c + 1] - step
+                column = xp.where(column > 0, column, xp.zeros_like(column))
+                blocks = list(state.factors.blocks)
+                blocks[k] = xp.concat([B[:, :c], column, B[:, c + 1 :]], axis=1)
+                state = state.again(state.factors.with_blocks(tuple(blocks)))
+        return state.factors, state.memory
+
+
+@dataclass(frozen=True, eq=False)
 class ScaledLBFGS:
     """L-BFGS in ScaledGD's coordinates, for few observations and extreme κ.
 

@@ -2,6 +2,15 @@
 
 from .base import DataWarning
 from .completion import MatrixCompletion, RobustPCA
+from .regression import MatrixRegressor, TensorRegressor
 from .tensors import TensorCompletion, TensorRobustPCA
 
-__all__ = ["DataWarning", "MatrixCompletion", "RobustPCA", "TensorCompletion", "TensorRobustPCA"]
+__all__ = [
+    "DataWarning",
+    "MatrixCompletion",
+    "MatrixRegressor",
+    "RobustPCA",
+    "TensorCompletion",
+    "TensorRegressor",
+    "TensorRobustPCA",
+]

@@ -56,6 +56,11 @@ class LowRankEstimator(BaseEstimator):
                 )
         if not (isinstance(self.ridge, str) and self.ridge == "auto"):
             checks.number("ridge", self.ridge, least=0)
+            if self._outliers() is not None:
+                raise ValueError(
+                    "ridge is learnt from what is not rejected where there are outliers; leave it "
+                    '"auto"'
+                )
         checks.number("tol", self.tol, least=0)
         checks.count("max_iter", self.max_iter, least=1)
         if self.max_time is not None:
@@ -64,11 +69,14 @@ class LowRankEstimator(BaseEstimator):
             low, high = self._clip()
             if not low <= high:
                 raise ValueError(f"clip must be (lo, hi) with lo <= hi, not {self.clip!r}")
-        outliers = getattr(self, "outliers", None)
+        outliers = self._outliers()
         if isinstance(outliers, str) and outliers != "auto":
             raise ValueError(f'outliers must be None, "auto" or a fraction, not {outliers!r}')
         if isinstance(outliers, numbers.Real) and not 0 <= float(outliers) < 0.5:
             raise ValueError(f"outliers must be a fraction below one half, not {outliers!r}")
+
+    def _outliers(self) -> Any:
+        return getattr(self, "outliers", None)
 
     def _rank(self) -> int | None:
         """The rank of a matrix, or None for "auto"."""

@@ -179,11 +179,10 @@ def components(cells: Cells) -> int:
     offsets = np.concatenate([[0], np.cumsum(cells.shape)])
     total = int(offsets[-1])
     ones = np.ones(len(host[0]), dtype=bool)
-    edges = [
-        coo_array((ones, (host[0], host[k] + offsets[k])), shape=(total, total))
-        for k in range(1, len(host))
-    ]
-    labels = connected_components(sum(edges), directed=False)[1]
+    ends = [(host[0], host[k] + offsets[k]) for k in range(1, len(host))]
+    rows, columns = (np.concatenate(side) for side in zip(*ends, strict=True))
+    edges = coo_array((np.tile(ones, len(ends)), (rows, columns)), shape=(total, total))
+    labels = connected_components(edges.tocsr(), directed=False)[1]
     seen = np.concatenate([np.unique(i) + offset for i, offset in zip(host, offsets, strict=False)])
     return len(np.unique(labels[seen]))
 

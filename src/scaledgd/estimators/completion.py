@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..factors import Bordered, LowRank
 from ..linalg import fix_signs
+from ..methods import NonNegative
+from ..solve import solve
 from ..variational import Posterior
 from .base import LowRankEstimator
 from .cells import Cells, scaled_by
@@ -21,6 +23,7 @@ from .matrix import (
     Budget,
     Choice,
     Scales,
+    checked,
     choose,
     degrees,
     empty,
@@ -30,7 +33,7 @@ from .matrix import (
     singular,
     with_part,
 )
-from .ridge import fit_ridge
+from .ridge import fit_non_negative, fit_ridge
 from .robust import WITHIN, fit_robust, reject_rows, robust_rank
 from .tables import check_dense_size, given_back, read_entries, read_matrix, weighted
 
@@ -54,6 +57,7 @@ class RowModel:
     """A fixed ridge, or None where beliefs say it."""
     posterior: Posterior | None
     threshold: float | None
+    non_negative: bool = False
 
     def solve(self, cells: Cells) -> tuple[Bordered, Scales]:
         """Scores and offsets of rows, each a function of that row alone."""
@@ -74,6 +78,10 @@ class RowModel:
         if self.posterior is not None:
             state = problem.linearize(F)
             ridge = self.posterior.ridge(F, 0, state.coverage())  # type: ignore[misc]
+        if self.non_negative:
+            positive = F.with_blocks((F.L + 1.0, F.R))
+            rounds = NonNegative(update=(0,))
+            return solve(problem, positive, rounds, max_iter=100).factors, known  # type: ignore
         if self.threshold is not None:
             return reject_rows(cells, operator, F, 0, self.threshold, ridge), known
         for _ in range(3):  # the second corrects the rounding of the first
@@ -176,7 +184,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
 
     def _fitted(self, whole: Cells, kind: Any, dense: bool, again: bool) -> Self:
         budget, rng = self._budget(), self._generator()
-        known = getattr(self, "_model", None)
+        known: Any = getattr(self, "_model", None)
         go_on = known is not None and (again or self.warm_start) and self._suits(whole)
         normal, size = self._normal(whole)
         if go_on:
@@ -202,6 +210,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             None if ridge is None else ridge[0],
             posterior,
             threshold,
+            bool(getattr(self, "non_negative", False)),
         )
         self._model, self._cells, self._kind, self._came_dense = model, whole, kind, dense
         F, known_scales = model.solve(whole)
@@ -238,15 +247,13 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             found, why, trail = robust_rank(cells, rng, Budget(max_time=budget.max_time))
             self._say(f"rank {found}: {why}")
             return Choice(center, scale), found, [*trail, {"rank": found, "why": why}]
+        free = not getattr(self, "non_negative", False)
         choices = tuple(
             choice
-            for choice in CHOICES
+            for choice in CHOICES[: None if free else 1]
             if self.center in ("auto", choice.center) and self.scale in ("auto", choice.scale)
         ) or (Choice(center, scale),)
         return choose(cells, choices, LARGEST_RANK, rng, self._say)
-
-    def _outliers(self) -> Any:
-        return getattr(self, "outliers", None)
 
     def _solved(self, cells: Cells, start: Bordered, rank: int, budget: Budget, rng: Any) -> Any:
         """State, fixed ridge (or None), threshold (or None)."""
@@ -256,12 +263,18 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
                 return cells.problem().linearize(start), None, 0.0
             state, threshold = fit_robust(cells, start, rank, outliers, budget)
             return state, None, threshold
+        if getattr(self, "non_negative", False):
+            if start.u is not None or start.v is not None:
+                raise ValueError('non_negative factors have no offsets; set center="none"')
+            return fit_non_negative(cells, start, rank, budget), None, None
         if self.ridge != "auto":
             state, ridge = fit_ridge(cells, start, rank, float(self.ridge), budget)
             return state, ridge, None
         if self._rank() is None and not start.rank:
-            return fit_grown(cells, start, rank, budget), None, None
-        return fit_given(cells, start, rank, budget, rng), None, None
+            state = fit_grown(cells, start, rank, budget)
+        else:
+            state = fit_given(cells, start, rank, budget, rng)
+        return checked(state, cells, start, rng), None, None
 
     # ---- what was learnt
 

@@ -285,7 +285,9 @@ def structured(state: State, cells: Cells) -> bool:
 # ---- a given rank, least squares
 
 
-def least_squares(problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget):
+def least_squares(
+    problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
+) -> State:
     """Fit a rank: told nothing about κ, the noise, or how hard the sampling is."""
     m, dof = cells.size, degrees(rank, cells.shape)
     rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
@@ -302,14 +304,15 @@ def least_squares(problem: Observed, cells: Cells, start: Bordered, rank: int, b
             result = again
         if _fits(result.state) or m >= 6 * dof:
             return result.state
-    few = [vanished(0.1 * budget.tol), _stalled(1e-4)]
-    best = None
-    for begin in (grown(rank, start=start), lambda p: _beginning(p, start, rank)):
-        result = budget.run(problem, begin(problem), ScaledLBFGS(), few, stage="few cells")
+    few: list[StoppingRule] = [vanished(0.1 * budget.tol), _stalled(1e-4)]
+    best: State | None = None
+    for first_of in (grown(rank, start=start), lambda p: _beginning(p, start, rank)):
+        result = budget.run(problem, first_of(problem), ScaledLBFGS(), few, stage="few cells")
         if best is None or float(result.state.value) < float(best.value):
             best = result.state
         if _fits(best) or budget.out_of_time:
             break
+    assert best is not None
     return best
 
 
@@ -361,7 +364,7 @@ def prune(state: State, cells: Cells, share: float = 0.5) -> State:
     if keep.all():
         return state
     kept = [k for k in range(r) if keep[k]]
-    columns = tuple(kept + list(range(r, B.shape[1])) for B in F.blocks)
+    columns: Any = tuple(kept + list(range(r, B.shape[1])) for B in F.blocks)
     chosen = tuple(B[:, c] for B, c in zip(F.blocks, columns, strict=True))
     smaller = F.with_blocks(chosen)
     memory = {**state.memory, "posterior": posterior.kept(columns)}
@@ -637,3 +640,46 @@ def fit_few(
 def fit_grown(cells: Cells, start: Bordered, cap: int, budget: Budget) -> State:
     path = grow(begin(cells, start, None), cap)
     return refine(path.problem, path.state, cells, budget)
+
+
+# ---- whether to believe it
+
+
+def doubtful(state: State, cells: Cells) -> bool:
+    """Whether a fit could be nothing but noise, or data that many models fit."""
+    F: Any = state.factors
+    if not F.rank:
+        return False
+    dof = degrees(F.rank, cells.shape)
+    if cells.size < 1.3 * dof:
+        return True
+    if _fits(state):
+        return False
+    return cells.size < 2 * dof or current(state).noise > 0.3 * mean_square(state.problem)
+
+
+def trusted(cells: Cells, start: Bordered, cap: int, rng: np.random.Generator) -> bool:
+    """Whether held-out cells are predicted better than by offsets alone, by more than chance."""
+    xp = array_namespace(cells.y)
+    gains = []
+    for fit, test in held_out(cells, 0.1, rng, 5):
+        judge = _judge(Scales(None, None), test)
+        path = begin(fit, start, None)
+        without = judge(path.state.factors)
+        gains.append(without - judge(grow(path, cap).state.factors))
+    if not gains:
+        return False
+    gain = xp.concat(gains)
+    if gain.shape[0] < 5:
+        return False
+    chance = 2 * float(xp.std(gain)) / math.sqrt(gain.shape[0])
+    return float(xp.mean(gain)) > chance
+
+
+def checked(state: State, cells: Cells, start: Bordered, rng: np.random.Generator) -> State:
+    """The fit, or offsets alone where held-out cells do not speak for more."""
+    F: Any = state.factors
+    blank = with_part(start, *(x[..., :0] for x in singular(F)))
+    if doubtful(state, cells) and not trusted(cells, blank, F.rank, rng):
+        return begin(cells, blank, None).state
+    return state

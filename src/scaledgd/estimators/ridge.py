@@ -1,4 +1,4 @@
-"""A fit with a ridge that was given."""
+"""Fits with a ridge that was given, and without negative entries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
-from ..methods import Alternating
+from ..methods import Alternating, NonNegative
 from ..solve import State
 from .cells import Cells
-from .matrix import Budget, _beginning, change, singular, with_part
+from .matrix import Budget, _beginning, change, settled, singular, vanished, with_part
 
 Array = Any
 
@@ -50,3 +50,13 @@ def fit_ridge(
     F = with_part(F, U[:, :keep], s[:keep], V[:, :keep])
     ridges = tuple(xp.concat([g[:keep], g[first.rank :]]) for g in ridges)
     return replace(problem, ridge=ridges).linearize(F), ridges
+
+
+def fit_non_negative(cells: Cells, start: Bordered, rank: int, budget: Budget) -> State:
+    """Nonnegative factors, from the magnitudes of a spectral start."""
+    xp = array_namespace(cells.y)
+    problem = cells.problem()
+    first = start if start.rank else _beginning(problem, start, min(max(rank, 1), *cells.shape))
+    first = first.with_blocks(tuple(xp.abs(B) for B in first.blocks))
+    rules = [vanished(0.1 * budget.tol), change(max(budget.tol, 1e-6)), settled(1e-6)]
+    return budget.run(problem, first, NonNegative(), rules, stage="non-negative").state

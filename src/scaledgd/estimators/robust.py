@@ -371,7 +371,9 @@ def look(cells: Cells, operator: Any, F: Any, most: int = 32) -> Look:
     return Look(U, values, V, rms * (math.sqrt(n1) + math.sqrt(n2)), kept)
 
 
-def robust_rank(cells: Cells, rng: np.random.Generator, budget: Budget) -> tuple[int, str, list]:
+def robust_rank(
+    cells: Cells, rng: np.random.Generator, budget: Budget
+) -> tuple[int, str, list[dict[str, Any]]]:
     """The rank below the first gap, or below everything where all decays without one."""
     cells = _part(cells, rng)
     n1, n2 = cells.shape

@@ -217,7 +217,8 @@ def weighted(cells: Cells, entry: Any, sample: Any, dense: bool) -> Cells:
 
 def _entry_weight(cells: Cells, entry: Any, dense: bool) -> Any:
     if sparse.issparse(entry):
-        entry = entry.toarray()
+        table: Any = entry
+        entry = table.toarray()
     entry = _weights("entry_weight", entry, cells, allow_nan=dense)
     if tuple(entry.shape) == tuple(cells.y.shape):
         weight = entry

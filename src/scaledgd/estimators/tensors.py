@@ -163,9 +163,6 @@ class _TensorEstimator(LowRankEstimator):
             return possible([checks.count("rank", r, least=1) for r in self.rank], shape)
         return possible((checks.count("rank", self.rank, least=1),) * len(shape), shape)
 
-    def _outliers(self) -> Any:
-        return getattr(self, "outliers", None)
-
     def _fit(self, whole: Cells, kind: Any, dense: bool, again: bool = False) -> Self:
         with self._threads(), np.errstate(over="ignore", under="ignore"):
             return self._fitted(whole, kind, dense, again)
@@ -194,7 +191,8 @@ class _TensorEstimator(LowRankEstimator):
             offsets = _offsets_of(cells, modes)
         if ranks is None:
             ranks, trail = choose_ranks(_without(cells, offsets), rng, budget, self._outliers())
-        fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), start)
+        ridge = None if self.ridge == "auto" else float(self.ridge)
+        fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), start, ridge)
         for _ in range(3 if modes else 0):
             # offsets and factors in turn, until neither changes the other
             left = cells.with_values(cells.y - operator_values(cells, fit.factors))

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 
 from ..factors import Tucker
 from ..initialize import diagonal_deleted, hosvd, small_random
-from ..linalg import epsilon, identity, mode_products, norm, unfold
+from ..linalg import epsilon, mode_products, norm, unfold
 from ..losses import HardTrim, Loss
 from ..methods import Alternating
 from ..problems import Observed
@@ -129,15 +129,30 @@ def ridges(F: Tucker, noise: float) -> tuple[Array | None, ...]:
 
 
 def fit_ranks(
-    cells: Cells, ranks: Ranks, budget: Budget, outliers: Any = None, start: Tucker | None = None
+    cells: Cells,
+    ranks: Ranks,
+    budget: Budget,
+    outliers: Any = None,
+    start: Tucker | None = None,
+    ridge: float | None = None,
 ) -> TensorFit:
-    """Fit multilinear ranks, which are an upper bound: what noise explains is cut."""
+    """Fit multilinear ranks, which are an upper bound: what noise explains is cut.
+
+    A ridge that was given is the size of the noise relative to the data.
+    """
     ranks = possible(ranks, cells.shape)
     if outliers is not None:
         return _robust(cells, ranks, budget, outliers, start)
     problem = cells.problem()
     state = _least_squares(problem, cells, ranks, budget, start)
     zero = 2 * float(problem.value_at_zero)
+    if ridge is not None:
+        noise = ridge**2 * zero / cells.size
+        F, _ = spectra(state.factors)  # type: ignore[arg-type]
+        held = replace(problem, ridge=ridges(F, noise))
+        rules = [tensor_change(budget.tol)]
+        state = budget.run(held, F, Alternating(), rules, stage="ridge").state
+        return TensorFit(spectra(state.factors)[0], noise)  # type: ignore[arg-type]
     if 2 * float(state.value) <= 1e-12 * zero:
         F, values = spectra(state.factors)  # type: ignore[arg-type]
         kept = possible([max(1, int((s > 1e-9 * s[0]).sum())) for s in values], cells.shape)
@@ -289,7 +304,3 @@ def _judged(off: Array, outliers: Any) -> float:
     if outliers is not None:
         return scale_of(off) ** 2
     return float(array_namespace(off).mean(off * off))
-
-
-def eye_like(F: Tucker, mode: int) -> Array:
-    return identity(F.ranks[mode], like=F.core)

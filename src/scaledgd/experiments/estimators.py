@@ -115,8 +115,8 @@ def tensors() -> Iterator[Line]:
     shape = (100, 100, 100)
     for kappa in (1, 10):
         problem, truth = sg.datasets.tensor_completion(shape, 5, kappa=kappa, p=0.1, rng=kappa)
-        X = truth.full()
-        model = sg.TensorCompletion(rank=5).fit_entries(problem.operator.index, problem.y, shape)
+        X, operator = truth.full(), problem.operator
+        model = sg.TensorCompletion(rank=5).fit_entries(operator.index, problem.y, shape)  # type: ignore[attr-defined]
         yield f"tensor completion 100^3, p = 0.1, kappa {kappa}", error(model, X), 1e-6
         rng = np.random.default_rng(kappa)
         size = math.sqrt(float(np.mean(X * X)))

@@ -1,0 +1,472 @@
+"""Regression with a coefficient that is a low-rank matrix or tensor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_torch_array
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from .. import checks
+from ..ambient import Ambient
+from ..factors import Factors, LowRank, Tucker
+from ..initialize import hosvd, small_random, spectral
+from ..linalg import fix_signs, inner
+from ..methods import Alternating
+from ..operators import Operator, Sensing
+from ..problems import Observed
+from ..solve import State, StoppingRule
+from .base import LowRankEstimator
+from .matrix import Budget, change, settled, singular, vanished
+from .tables import given_back, numeric
+from .tucker import degrees as tensor_degrees
+from .tucker import possible, spectra, tensor_change
+
+Array = Any
+
+LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)
+RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3)
+"""Of the ridge that would leave nothing of the coefficient."""
+
+
+@dataclass(frozen=True, eq=False)
+class Centred(Operator):
+    """Measurements without their mean: what an intercept leaves."""
+
+    operator: Operator
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.operator.shape
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return self.operator.measured
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return self.operator.arrays
+
+    def apply(self, factors: Factors) -> Array:
+        return _centred(self.operator.apply(factors))
+
+    def adjoint(self, w: Array) -> Ambient:
+        return self.operator.adjoint(_centred(w))
+
+
+def _centred(y: Array) -> Array:
+    return y - array_namespace(y).mean(y)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Rows of a design and what was measured with them; y is of size about 1, and centred."""
+
+    A: Array
+    y: Array
+    shape: tuple[int, ...]
+    intercept: bool
+
+    def some(self, chosen: Array) -> Measurements:
+        xp = array_namespace(self.y)
+        return replace(self, A=xp.take(self.A, chosen, axis=0), y=xp.take(self.y, chosen))
+
+    def problem(self) -> Observed:
+        plain = Sensing(self.A, shape=self.shape)
+        if not self.intercept:
+            return Observed(plain, self.y)
+        return Observed(Centred(plain), _centred(self.y))
+
+
+def _dof(ranks: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    return tensor_degrees(ranks, shape)
+
+
+def _beginning(problem: Observed, ranks: tuple[int, ...]) -> Any:
+    """A spectral start, as long as fits the data best: designs are not normalised."""
+    start: Any = spectral(ranks[0]) if len(problem.shape) == 2 else hosvd(ranks)
+    F = start(problem)
+    measured = problem.operator.apply(F)
+    square = float(inner(measured, measured))
+    factor = float(inner(measured, problem.y)) / square if square > 0 else 0.0
+    if not factor > 0:
+        return small_random(ranks[0] if len(problem.shape) == 2 else ranks, 1.0, rng=0)(problem)
+    if isinstance(F, LowRank):
+        root = math.sqrt(factor)
+        return LowRank(root * F.L, root * F.R)
+    return Tucker(F.factors, factor * F.core)
+
+
+def fit_ranks(
+    data: Measurements, ranks: tuple[int, ...], ridge: float, budget: Budget, start: Any = None
+) -> State:
+    """Fit ranks with a ridge, as a share of the one that would leave nothing."""
+    problem = data.problem()
+    first = _beginning(problem, ranks) if start is None else start
+    moving: StoppingRule = (
+        change(0.1 * budget.tol) if isinstance(first, LowRank) else tensor_change(0.1 * budget.tol)
+    )
+    if ridge:
+        problem = replace(problem, ridge=_ridges(problem, first, ridge))
+    rules = [vanished(0.1 * budget.tol), moving]
+    method = Alternating(steps=40)
+    state = budget.run(problem, first, method, [*rules, settled(1e-5)], stage="regression").state
+    if ridge or float(state.value) <= 1e-10 * float(problem.value_at_zero) or start is not None:
+        return state
+    # a start that led astray: another one, and the better of both
+    size = ranks[0] if len(problem.shape) == 2 else ranks
+    other = small_random(size, 1.0, rng=1)(problem)
+    again = budget.run(problem, other, method, [*rules, settled(1e-5)], stage="random start").state
+    return again if float(again.value) < 0.99 * float(state.value) else state
+
+
+def _ridges(problem: Observed, F: Any, share: float) -> tuple[Any, ...]:
+    """One number for all columns: λ(‖L‖² + ‖R‖²)/2 is λ times the nuclear norm."""
+    xp = array_namespace(problem.y)
+    Z = problem.gradient_at_zero
+    if isinstance(F, LowRank):
+        top = float(xp.max(xp.linalg.svdvals(getattr(Z, "array", F.full()))))
+        return tuple(xp.zeros_like(B[0, :]) + share * top for B in F.blocks)
+    # of a Tucker model only the core is held; its factors are nearly orthonormal
+    size = float(inner(problem.y, problem.y))
+    return (*(None for _ in F.factors), xp.zeros_like(F.core[0, ...]) + share**2 * size)
+
+
+def choose(
+    data: Measurements, candidates: list[tuple[tuple[int, ...], float]], rng: np.random.Generator
+) -> tuple[tuple[tuple[int, ...], float], list[dict[str, Any]]]:
+    """Ranks and ridge by held-out measurements, a fifth of them, twice."""
+    xp = array_namespace(data.y)
+    m = data.y.shape[0]
+    order = rng.permutation(m)
+    parts = [order[k::5] for k in range(2)] if m >= 10 else []
+    trail: list[dict[str, Any]] = []
+    best: Any = (math.inf, candidates[0])
+    # nothing at all is a candidate too: a ridge that leaves nothing
+    for ranks, ridge in candidates:
+        total = 0.0
+        for test in parts:
+            train = np.setdiff1d(order, test)
+            there = device(data.y)
+            fit = data.some(xp.asarray(train, device=there))
+            held = data.some(xp.asarray(test, device=there))
+            state = fit_ranks(fit, ranks, ridge, Budget(1e-5, 60))
+            off = Sensing(held.A, shape=held.shape).apply(state.factors) - held.y
+            if data.intercept:
+                shift = Sensing(fit.A, shape=fit.shape).apply(state.factors) - fit.y
+                off = off - xp.mean(shift)
+            total += float(xp.mean(off * off)) / len(parts)
+        trail.append({"rank": ranks, "ridge": ridge, "held_out": total})
+        if total < 0.98 * best[0]:
+            best = (total, (ranks, ridge))
+    return best[1], trail
+
+
+def _dimensions(A: Any) -> int:
+    return int(A.ndim if hasattr(A, "ndim") else np.asarray(A).ndim)
+
+
+class _Regressor(RegressorMixin, LowRankEstimator):
+    """y ≈ ⟨A, coef⟩ + intercept."""
+
+    shape: Any
+    _scaled: Any
+
+    def fit(self, A: Any, y: Any) -> Self:
+        """Learn the coefficient.
+
+        Parameters
+        ----------
+        A : array of shape (m, n1, ..., nd), or (m, n1 · ... · nd) with `shape` given
+            Rows in C order.
+        y : array of shape (m,)
+
+        Returns
+        -------
+        self
+        """
+        self._check_params()
+        if self.scale not in ("auto", "none"):
+            raise ValueError(f'scale must be "auto" or "none" for regression, not {self.scale!r}')
+        A, y, kind = self._read(A, y)
+        with self._threads():
+            return self._fitted(A, y, kind)
+
+    def _read(self, A: Any, y: Any) -> tuple[Array, Array, Any]:
+        if is_torch_array(A):
+            xp = array_namespace(A)
+            kind: Any = ("torch", A.dtype)
+            A = xp.astype(A, xp.float64)
+            y = xp.astype(xp.reshape(xp.asarray(y, device=device(A)), (-1,)), xp.float64)
+            checks.finite("A", A)
+            checks.finite("y", y)
+        else:
+            if _dimensions(A) <= 2:
+                if y is None:
+                    raise ValueError("requires y to be passed, but the target y is None")
+                A, y = validate_data(
+                    self, A, y, dtype=[np.float64, np.float32], y_numeric=True, multi_output=False
+                )
+            else:
+                A = numeric("A", A)
+                y = numeric("y", column_or_1d(y, warn=True))
+                checks.finite("A", A)
+                checks.finite("y", y)
+            kind = ("numpy", A.dtype)
+            A, y = A.astype(np.float64), np.asarray(y, dtype=np.float64)
+        if A.shape[0] != y.shape[0]:
+            raise ValueError(f"A has {A.shape[0]} rows but y has {y.shape[0]} values")
+        self.shape_ = self._coefficient_shape(tuple(A.shape))
+        self.n_features_in_ = math.prod(A.shape[1:])
+        return array_namespace(A).reshape(A, (A.shape[0], -1)), y, kind
+
+    def _coefficient_shape(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        if self.shape is None:
+            # a flat design without a shape is a column: plain linear regression
+            shape = size[1:] if len(size) > 2 else (size[1], 1)
+        else:
+            try:
+                shape = tuple(int(n) for n in self.shape)
+            except (TypeError, ValueError):
+                raise ValueError(f"shape must be a tuple of integers, not {self.shape!r}") from None
+            if shape.count(-1) == 1:
+                known = -math.prod(shape)
+                shape = tuple(math.prod(size[1:]) // known if n == -1 else n for n in shape)
+        if math.prod(shape) != math.prod(size[1:]) or min(shape) < 1:
+            raise ValueError(
+                f"shape {self.shape} has {math.prod(shape)} entries, but A has "
+                f"{math.prod(size[1:])} features"
+            )
+        if len(shape) < 2 or (self._matrix and len(shape) != 2):
+            raise ValueError(
+                f"the coefficient would have shape {shape}; "
+                + ("use TensorRegressor" if len(shape) > 2 else "give shape=(n1, n2)")
+            )
+        return shape
+
+    _matrix = True
+
+    def _wanted(self) -> tuple[int, ...] | None:
+        shape = self.shape_
+        if isinstance(self.rank, str):
+            if self.rank != "auto":
+                raise ValueError(f'rank must be "auto" or an integer, not {self.rank!r}')
+            return None
+        if isinstance(self.rank, (tuple, list)) and not self._matrix:
+            if len(self.rank) != len(shape):
+                raise ValueError(f"rank {self.rank} must have {len(shape)} entries")
+            return possible([checks.count("rank", r, least=1) for r in self.rank], shape)
+        return possible((checks.count("rank", self.rank, least=1),) * len(shape), shape)
+
+    def _fitted(self, A: Array, y: Array, kind: Any) -> Self:
+        xp = array_namespace(y)
+        budget, rng = self._budget(), self._generator()
+        intercept = self.center != "none"
+        level = float(xp.mean(y)) if intercept else 0.0
+        spread = math.sqrt(float(xp.mean((y - level) ** 2))) or 1.0
+        columns = xp.sqrt(xp.mean(A * A, axis=0))
+        width = math.sqrt(float(xp.mean(columns * columns))) or 1.0
+        data = Measurements(A / width, (y - level) / spread, self.shape_, intercept)
+        ranks, ridge, trail = self._chosen(data, rng)
+        start = None
+        if self.warm_start and hasattr(self, "_scaled") and self._scaled.shape == self.shape_:
+            ok = getattr(self._scaled, "ranks", (getattr(self._scaled, "rank", 0),) * 2) == ranks
+            start = self._scaled if ok else None
+        state = fit_ranks(data, ranks, ridge, budget, start)
+        self._scaled, self._kind, self._came_dense = state.factors, kind, True
+        factor = spread / width
+        F: Any = state.factors
+        if isinstance(F, LowRank):
+            U, s, V = singular(F)  # type: ignore[arg-type]
+            phase = fix_signs(V)
+            root = xp.sqrt(s * factor)[None, :]
+            self.factors_ = LowRank(U * phase[None, :] * root, V * phase[None, :] * root)
+            self.rank_: Any = int((s > 1e-10 * max(float(s[0]), 1e-300)).sum())
+            self.singular_values_: Any = s * factor
+            self.components_: Any = (V * phase[None, :]).T
+        else:
+            F, values = spectra(Tucker(F.factors, factor * F.core))
+            self.factors_, self.rank_, self.singular_values_ = F, F.ranks, values
+            self.components_ = tuple(U.T for U in F.factors)
+        fitted = Sensing(A, shape=self.shape_).apply(self.factors_)
+        self.intercept_ = float(xp.mean(y - fitted)) if intercept else 0.0
+        self.coef_ = given_back(self.factors_.full(), kind)
+        off = y - fitted - self.intercept_
+        m = y.shape[0]
+        free = m - _dof(ranks, self.shape_) - intercept
+        self.noise_variance_ = float(xp.sum(off * off)) / max(free, 0.1 * m, 1)
+        self.ridge_, self.rank_path_ = ridge, trail
+        self.center_, self.scale_, self.diagnostics_ = self.center, "none", []
+        if free < 0:
+            self.diagnostics_ = [
+                f"there are {m} measurements but {_dof(ranks, self.shape_)} degrees of freedom"
+            ]
+        self._finish(budget)
+        return self
+
+    def _chosen(self, data: Measurements, rng: Any) -> Any:
+        wanted = self._wanted()
+        m = data.y.shape[0]
+        given = None if self.ridge == "auto" else float(self.ridge)
+        if wanted is not None:
+            if given is not None:
+                return wanted, given, [{"rank": wanted, "ridge": given, "why": "given"}]
+            if m >= 1.5 * _dof(wanted, self.shape_):
+                quick = fit_ranks(data, wanted, 0.0, Budget(1e-6, 60))
+                noise = 2 * float(quick.value)
+                exact = noise <= 1e-8 * 2 * float(quick.problem.value_at_zero)
+                if exact or m >= 10 * _dof(wanted, self.shape_):
+                    return wanted, 0.0, [{"rank": wanted, "ridge": 0.0, "why": "given"}]
+            (_, ridge), trail = choose(data, [(wanted, t) for t in RIDGES], rng)
+            return wanted, ridge, trail
+        sizes: list[tuple[int, ...]] = []
+        for size in LADDER:
+            ranks = possible((size,) * len(self.shape_), self.shape_)
+            if ranks not in sizes and (not sizes or _dof(ranks, self.shape_) < 0.9 * m):
+                sizes.append(ranks)
+        grid = [(ranks, 0.0 if given is None else given) for ranks in sizes]
+        (ranks, ridge), trail = choose(data, grid, rng)
+        if given is None and len(self.shape_) == 2 and min(self.shape_) > 1:
+            around = [(ranks, 0.0), *((ranks, t) for t in RIDGES[1:])]
+            (ranks, ridge), more = choose(data, around, rng)
+            trail += more
+        return ranks, ridge, trail
+
+    def predict(self, A: Any) -> Array:
+        """⟨A, coef⟩ + intercept for every row of A.
+
+        Parameters
+        ----------
+        A : array of shape (m, n1, ..., nd) or (m, n1 · ... · nd)
+
+        Returns
+        -------
+        y : array of shape (m,)
+        """
+        check_is_fitted(self)
+        if is_torch_array(A):
+            xp = array_namespace(A)
+            kind: Any = ("torch", A.dtype)
+            A = xp.astype(A, xp.float64)
+        else:
+            if _dimensions(A) <= 2:
+                A = validate_data(self, A, reset=False, dtype=[np.float64, np.float32])
+            else:
+                A = numeric("A", A)
+            checks.finite("A", A)
+            kind = ("numpy", A.dtype)
+            A = A.astype(np.float64)
+        xp = array_namespace(A)
+        if math.prod(A.shape[1:]) != math.prod(self.shape_):
+            raise ValueError(
+                f"A has {math.prod(A.shape[1:])} features, but the coefficient has shape "
+                f"{self.shape_}"
+            )
+        flat = xp.reshape(A, (A.shape[0], -1))
+        values = Sensing(flat, shape=self.shape_).apply(self.factors_) + self.intercept_
+        return given_back(self._clipped(values), kind)
+
+
+class MatrixRegressor(_Regressor):
+    """Regression with a coefficient that is a low-rank matrix: y ≈ ⟨A, coef⟩ + intercept.
+
+    Parameters
+    ----------
+    rank : "auto" or int
+    shape : (n1, n2), optional
+        Of the coefficient, where the design is flat, (m, n1·n2) in C order. One size may be
+        -1. Without it a flat design has a coefficient of shape (n_features, 1), which is
+        plain linear regression.
+    center : {"auto", "none"}
+        Whether there is an intercept; "auto" has one.
+    scale : {"auto", "none"}
+    ridge : "auto" or float
+        "auto" chooses on held-out measurements where they are few or noisy. A number is a share
+        of the ridge that would leave nothing.
+    clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+        As in `MatrixCompletion`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n1, n2)
+    intercept_ : float
+    factors_ : LowRank
+    rank_, ridge_, rank_path_, components_, singular_values_
+    noise_variance_, n_iter_, converged_, status_, history_
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 10))
+    >>> A = rng.standard_normal((150, 12, 10))
+    >>> model = sg.MatrixRegressor(rank=2).fit(A, np.tensordot(A, X, 2) + 3.0)
+    >>> bool(np.allclose(model.coef_, X, atol=1e-6)), round(model.intercept_, 6)
+    (True, 3.0)
+    """
+
+    def __init__(
+        self,
+        rank: Any = "auto",
+        *,
+        shape: Any = None,
+        center: str = "auto",
+        scale: str = "auto",
+        ridge: Any = "auto",
+        clip: Any = None,
+        tol: float = 1e-9,
+        max_iter: int = 500,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.shape = shape
+        self.center = center
+        self.scale = scale
+        self.ridge = ridge
+        self.clip = clip
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+
+class TensorRegressor(MatrixRegressor):
+    """Regression with a coefficient of low multilinear rank: y ≈ ⟨A, coef⟩ + intercept.
+
+    Parameters
+    ----------
+    rank : "auto", int, or tuple of int
+    shape : (n1, ..., nd), optional
+        Of the coefficient, where the design is flat.
+    center, scale, ridge, clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+        As in `MatrixRegressor`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n1, ..., nd)
+    factors_ : Tucker
+    intercept_, rank_, ridge_, rank_path_, components_, singular_values_
+    noise_variance_, n_iter_, converged_, status_, history_
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> X = sg.datasets.low_rank_tensor((8, 7, 6), 2, kappa=2, rng=0).full()
+    >>> A = np.random.default_rng(0).standard_normal((300, 8, 7, 6))
+    >>> model = sg.TensorRegressor(rank=2).fit(A, np.tensordot(A, X, 3))
+    >>> bool(np.allclose(model.coef_, X, atol=1e-6))
+    True
+    """
+
+    _matrix = False
