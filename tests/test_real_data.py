@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import scaledgd as sg
 from scaledgd.experiments.tensors import f_measure, hidden_errors, movers
 
 ROOT = Path(__file__).parent.parent
@@ -45,3 +46,60 @@ def test_movers_are_separated_from_the_background():
     assert score > 0.8
     still = np.abs(frames - frames.mean(axis=0, dtype=np.float64))
     assert score > f_measure(still, truth)  # the mean is pulled towards the movers
+
+
+# ---- the estimators, with all defaults
+
+
+def hidden_error(X, p, seed=0):
+    """The relative error on hidden entries, and the model."""
+    seen = np.random.default_rng(seed).random(X.shape) < p
+    model = sg.MatrixCompletion(random_state=seed).fit(np.where(seen, X, np.nan))
+    off = (model.reconstruct() - X)[~seen]
+    return np.linalg.norm(off) / np.linalg.norm(X[~seen]), model
+
+
+@pytest.mark.parametrize(("p", "bound"), [(0.8, 0.062), (0.5, 0.107), (0.2, 0.275)])
+def test_chlorine_is_completed(p, bound):
+    error, model = hidden_error(load("chlorine/chlorine.npz")["X"].T[:120, :180], p)
+    print(f"chlorine, {p:.0%} seen: {error:.4f}, rank {model.rank_}")
+    assert error < bound
+
+
+@pytest.mark.parametrize(
+    ("p", "bound"),
+    [
+        pytest.param(0.8, 0.083, marks=pytest.mark.slow),
+        pytest.param(0.5, 0.088, marks=pytest.mark.slow),
+        (0.2, 0.113),
+    ],
+)
+def test_electricity_is_completed(p, bound):
+    X = load("electricity-321/electricity_321x840.npz")["X"].astype(np.float64)
+    error, model = hidden_error(X, p)
+    print(f"electricity, {p:.0%} seen: {error:.4f}, rank {model.rank_}")
+    assert error < bound
+    assert model.scale_ == "rows"
+
+
+def test_ratings_are_predicted():
+    data = load("gcmc-flixster/flixster.npz")
+    i, j = (data[k].astype(np.int64) for k in ("user", "item"))
+    y, test = data["rating"].astype(np.float64), data["is_test"].astype(bool)
+    model = sg.MatrixCompletion(random_state=0)
+    with pytest.warns(sg.DataWarning):  # users without a rating
+        model.fit_entries((i[~test], j[~test]), y[~test], (3000, 3000))
+    off = model.predict_entries((i[test], j[test])) - y[test]
+    print(f"flixster: RMSE {np.sqrt(np.mean(off**2)):.4f}, rank {model.rank_}")
+    assert np.sqrt(np.mean(off**2)) < 0.89
+
+
+def test_robust_pca_finds_the_movers():
+    video = load("highway-cdnet/highway_300x120x160.npz")
+    frames, truth = video["frames"][::2], video["gt"][::2]
+    X = frames.reshape(len(frames), -1).astype(np.float64)
+    model = sg.RobustPCA(random_state=0).fit(X)
+    score = f_measure((X - model.reconstruct()).reshape(frames.shape), truth)
+    print(f"highway: F-measure {score:.3f}, rank {model.rank_}")
+    assert model.rank_ == 1
+    assert score > 0.82

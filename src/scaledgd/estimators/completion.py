@@ -296,7 +296,9 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             phase = fix_signs(V)
             U, V = U * phase[None, :], V * phase[None, :]
             balanced = with_part(plain, U, s, V)
-            self.factors_ = LowRank(balanced.L, balanced.R)
+            # nonnegative factors are parts, and stay as they are
+            held = plain if self._model.non_negative else balanced
+            self.factors_ = LowRank(held.L, held.R)
         else:
             self.factors_ = LowRank(
                 xp.zeros_like(known_ones(F, 0)), xp.zeros_like(known_ones(F, 1))

@@ -385,9 +385,11 @@ def refine(
     for _ in range(20):
         if F.L.shape[1] + F.R.shape[1] == 0:
             return state
-        rules = [_small_beside_residual(1e-3), change(max(tol, budget.tol)), _pruning(cells)]
+        rules = [small_beside_residual(1e-3), change(max(tol, budget.tol)), _pruning(cells)]
         result = budget.run(problem, state, Variational(), rules, max_iter, stage="ridge")
-        state = prune(result.state, cells)
+        # noise alone makes singular values up to 1 of these units here, a signal that can be
+        # seen at all begins at 2
+        state = prune(result.state, cells, 1.1)
         smaller = state.factors.rank < result.factors.rank  # type: ignore[attr-defined]
         F = state.factors
         if not smaller or budget.out_of_time:
@@ -479,10 +481,10 @@ def _few_sweeps(problem: Observed, state: State) -> State:
     F: Any = state.factors
     if not F.L.shape[1] + F.R.shape[1]:
         return state
-    return solve(problem, state, Variational(), max_iter=5, stop=_small_beside_residual(1e-2)).state
+    return solve(problem, state, Variational(), max_iter=5, stop=small_beside_residual(1e-2)).state
 
 
-def _small_beside_residual(share: float) -> StoppingRule:
+def small_beside_residual(share: float) -> StoppingRule:
     """Stop when X changes by a small share of the residual: noise hides what is to come."""
     last: list[Any] = []
 

@@ -163,6 +163,8 @@ def choose(
         trail.append({"rank": ranks, "ridge": ridge, "held_out": total})
         if total < 0.98 * best[0]:
             best = (total, (ranks, ridge))
+        if total <= 1e-8 * float(xp.mean(data.y * data.y)):
+            break  # exact: more can only be more of the same
     return best[1], trail
 
 

@@ -12,7 +12,16 @@ from ..factors import Bordered
 from ..methods import Alternating, NonNegative
 from ..solve import State
 from .cells import Cells
-from .matrix import Budget, _beginning, change, settled, singular, vanished, with_part
+from .matrix import (
+    Budget,
+    _beginning,
+    change,
+    settled,
+    singular,
+    small_beside_residual,
+    vanished,
+    with_part,
+)
 
 Array = Any
 
@@ -43,7 +52,8 @@ def fit_ridge(
     problem = replace(cells.problem(), ridge=ridges)
     if not sum(B.shape[1] for B in first.blocks):
         return problem.linearize(first), ridges
-    state = budget.run(problem, first, Alternating(), [change(budget.tol)], stage="ridge").state
+    rules = [change(budget.tol), small_beside_residual(1e-4)]
+    state = budget.run(problem, first, Alternating(), rules, stage="ridge").state
     F: Any = state.factors
     U, s, V = singular(F)
     keep = int((s > 1e-9 * max(float(s[0]), 1e-300)).sum()) if F.rank else 0
@@ -58,5 +68,5 @@ def fit_non_negative(cells: Cells, start: Bordered, rank: int, budget: Budget) -
     problem = cells.problem()
     first = start if start.rank else _beginning(problem, start, min(max(rank, 1), *cells.shape))
     first = first.with_blocks(tuple(xp.abs(B) for B in first.blocks))
-    rules = [vanished(0.1 * budget.tol), change(max(budget.tol, 1e-6)), settled(1e-6)]
+    rules = [vanished(0.1 * budget.tol), change(max(budget.tol, 1e-5)), settled(1e-4)]
     return budget.run(problem, first, NonNegative(), rules, stage="non-negative").state

@@ -310,7 +310,34 @@ def fit_robust(
     """A given rank, and a threshold that outliers exceed."""
     problem = cells.problem(rejecting(cells, outliers))
     state = robust_least_squares(problem, cells, start, min(rank, *cells.shape), budget)
-    return settle(cells, state, outliers, budget)
+    return settle(cells, _no_more(cells, state, budget), outliers, budget)
+
+
+def _no_more(cells: Cells, state: State, budget: Budget) -> State:
+    """Without components that are not needed to fit what is not rejected exactly.
+
+    A rank that is too large has a component left over to explain outliers with.
+    """
+    typical = _typical(cells)
+    least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
+    level = threshold(state)
+    if level > 1e-5 * typical:
+        return state
+    history = (list(budget.history), budget.converged, budget.status)
+    while state.factors.rank > 1:  # type: ignore[attr-defined]
+        F: Any = state.factors
+        U, s, V = singular(F)
+        fewer = with_part(F, U[:, :-1], s[:-1], V[:, :-1])
+        again = budget.run(
+            state.problem, fewer, Alternating(), _falling(least), 40, stage="fewer"
+        ).state
+        if threshold(again) > 10 * max(level, least):
+            # it was needed: as if nothing had been tried
+            budget.history, budget.converged, budget.status = history
+            break
+        state = again
+        history = (list(budget.history), budget.converged, budget.status)
+    return state
 
 
 # ---- the rank, from gaps
