@@ -47,7 +47,11 @@ def test_the_readme_examples_run(tmp_path):
         done = run(sys.executable, str(script))
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout.strip().splitlines())
-    (status, error), (tensor,) = outputs
+    (found, cleaned), (status, error), (tensor,) = outputs
+    assert found.startswith("3 0.0")
+    rank, _, worst = cleaned.split()
+    assert rank == "3"
+    assert float(worst) < 1e-8
     assert "loss" in status
     assert float(error) < 1e-4
     assert float(tensor) < 1e-8

@@ -314,7 +314,7 @@ class HardTrim(SoftTrim):
     Examples
     --------
     >>> import numpy as np, scaledgd as sg
-    >>> value, weight = sg.HardTrim(2.0)(np.asarray([1.0, -5.0]))
+    >>> value, weight = sg.HardTrim(2.0)(np.asarray([1.0, 5.0]))
     >>> float(value), weight
     (0.5, array([1., 0.]))
     """
@@ -346,7 +346,9 @@ def _upper_quantile(x: Array) -> Array:
     """The 70 % quantile of the |x| that are not zero, because many may be."""
     xp = array_namespace(x)
     size = xp.reshape(xp.abs(x), (-1,))
-    clear = int(xp.count_nonzero(size > 1e-6 * xp.max(size)))
+    # beside what most of the largest are: a single huge outlier makes nothing zero
+    upper = kernels.kth_largest(size, max(1, size.shape[0] // 5), 0)[0]
+    clear = int(xp.count_nonzero(size > 1e-6 * upper))
     return kernels.kth_largest(size, max(1, round(0.3 * clear)), 0)[0]
 
 

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
-from .cells import Cells, components, magnitude, scaled_by
+from .cells import Cells, components, magnitude, same_library, scaled_by
 from .matrix import Budget, degrees
 from .tables import check_dense_size, given_back
 
@@ -163,9 +163,11 @@ class LowRankEstimator(BaseEstimator):
                 f"{degrees(int(ranks[0]), cells.shape)} degrees of freedom; lower the rank or "
                 "observe more"
             )
+        if not getattr(self, "rank_", 1):
+            found.append("the data support no low-rank part at all: the estimate is offsets only")
         self.diagnostics_ = found
         if found:
-            warnings.warn("; ".join(found), DataWarning, stacklevel=4)
+            warnings.warn("; ".join(found), DataWarning, stacklevel=5)
 
     def _finish(self, budget: Budget) -> None:
         self.converged_ = budget.converged
@@ -178,7 +180,14 @@ class LowRankEstimator(BaseEstimator):
                 f"not converged: {budget.status}; raise max_iter (now {self.max_iter}) or "
                 f"max_time, or loosen tol (now {self.tol:g})",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
+            )
+
+    def _same_library(self, cells: Cells) -> None:
+        if not same_library(cells, self._cells):
+            here, there = (type(c.y).__module__.split(".")[0] for c in (cells, self._cells))
+            raise TypeError(
+                f"X is of {here} but the model was fitted to {there}; convert X to {there}"
             )
 
     # ---- what a fitted model can be asked
@@ -203,7 +212,7 @@ class LowRankEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         if self._kind[0] != "torch" and isinstance(index, (tuple, list)):
-            index = tuple(np.asarray(i) for i in index)
+            index = tuple(np.asarray(i, dtype=None if len(i) else np.int64) for i in index)
         index = checks.index(index, self.factors_.shape)
         values = self.factors_.gather(index) + self._offsets(index)
         return given_back(self._clipped(values), self._kind)

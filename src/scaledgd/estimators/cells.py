@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from .. import kernels
+from ..linalg import unfold
 from ..losses import Loss, Squared
 from ..operators import Entries, Full, Operator, Weighted
 from ..problems import Observed
@@ -129,6 +130,25 @@ class Cells:
         return xp.take(values, self.index[mode])
 
 
+def medians(cells: Cells, size: Array, mode: int) -> Array:
+    """The median of values over the cells of every slice of a mode; 0 where there are none."""
+    xp = array_namespace(size)
+    if cells.index is None:
+        rows = unfold(size, mode)
+        other = rows.shape[1]
+        return kernels.kth_largest(rows, other - (other - 1) // 2, 1)[:, 0]
+    rows = cells.index[mode]
+    order = xp.argsort(size, stable=True)
+    order = xp.take(order, xp.argsort(xp.take(rows, order), stable=True))
+    every = xp.arange(cells.shape[mode] + 1, dtype=rows.dtype, device=device(rows))
+    starts = xp.searchsorted(xp.take(rows, order), every)
+    counts = starts[1:] - starts[:-1]
+    middle = starts[:-1] + (counts - 1) // 2
+    middle = xp.where(counts > 0, middle, xp.zeros_like(middle))
+    values = xp.take(size, xp.take(order, middle))
+    return xp.where(counts > 0, values, xp.zeros_like(values))
+
+
 def magnitude(cells: Cells) -> float:
     """A power of two near the root mean square: dividing by it rounds nothing."""
     xp = array_namespace(cells.y)
@@ -140,6 +160,10 @@ def magnitude(cells: Cells) -> float:
     small = cells.y * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
     rms = math.sqrt(float(xp.mean(small * small)))
     return math.ldexp(1.0, min(1023, max(-1021, exponent + math.frexp(rms)[1])))
+
+
+def same_library(a: Cells, b: Cells) -> bool:
+    return array_namespace(a.y) is array_namespace(b.y)
 
 
 def scaled_by(y: Array, size: float) -> Array:

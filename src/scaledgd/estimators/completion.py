@@ -17,7 +17,7 @@ from ..methods import NonNegative
 from ..solve import solve
 from ..variational import Posterior
 from .base import LowRankEstimator
-from .cells import Cells, scaled_by
+from .cells import Cells, magnitude, same_library, scaled_by
 from .matrix import (
     CHOICES,
     Budget,
@@ -70,7 +70,7 @@ class RowModel:
         L = xp.concat([blank] * q, axis=1) if q else blank[:, :0]
         u = 1 + 0 * blank[:, 0] if known.rows is None else 1 / known.rows
         F = Bordered(L, self.R, u if self.choice.columns else None, self.v)
-        if not q or not n:
+        if not q or not n or not cells.size:
             return F, known
         operator = cells.operator()
         problem = cells.problem(operator=operator)
@@ -150,6 +150,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         if len(cells.shape) != 2:
             raise ValueError(f"shape must be (n1, n2) for a matrix, not {cells.shape}")
         self.n_features_in_ = cells.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
         cells = weighted(cells, entry_weight, None, False)
         return self._fit(cells, kind, False)
 
@@ -162,6 +163,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             return self.fit(X, y, observed=observed)
         self._check_params()
         fresh, kind = read_matrix(self, X, observed, reset=False)
+        self._same_library(fresh)
         old, xp = self._cells, array_namespace(self._cells.y)
         n = old.shape[0]
         index = tuple(
@@ -213,6 +215,9 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             bool(getattr(self, "non_negative", False)),
         )
         self._model, self._cells, self._kind, self._came_dense = model, whole, kind, dense
+        self._settings = self._asked()
+        for name in ("outliers_", "threshold_"):
+            self.__dict__.pop(name, None)
         F, known_scales = model.solve(whole)
         self._publish(F, known_scales, whole, posterior, threshold)
         self.rank_path_ = trail
@@ -224,11 +229,20 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
     def _suits(self, cells: Cells) -> bool:
         """Whether an earlier fit can be gone on from."""
         wanted = self._rank()
-        return (
+        size = magnitude(cells) / self._model.size if cells.size else 1.0
+        return bool(
             cells.shape[1] == self._model.R.shape[0]
-            and (wanted is None or wanted >= self.rank_)
-            and type(cells.y) is type(self._cells.y)
+            and self._settings == self._asked()
+            and self.rank_
+            and wanted in (None, self.rank_)
+            and same_library(cells, self._cells)
+            and 1e-3 < size < 1e3
         )
+
+    def _asked(self) -> tuple[Any, ...]:
+        """What a model depends on: it is not gone on from after these have changed."""
+        names = ("rank", "center", "scale", "ridge", "outliers", "non_negative")
+        return tuple(getattr(self, name, None) for name in names)
 
     def _chosen(
         self, cells: Cells, rng: Any, budget: Budget, known: RowModel | None
@@ -241,23 +255,26 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         center = "none" if self.center == "auto" else self.center
         scale = "none" if self.scale == "auto" else self.scale
         outliers = self._outliers()
+        given = Choice(center, scale, outliers is not None)
         if rank is not None:
-            return Choice(center, scale), rank, [{"rank": rank, "why": "given"}]
+            return given, rank, [{"rank": rank, "why": "given"}]
         if outliers is not None:
-            found, why, trail = robust_rank(cells, rng, Budget(max_time=budget.max_time))
+            found, why, trail = robust_rank(cells, rng, budget.apart())
             self._say(f"rank {found}: {why}")
-            return Choice(center, scale), found, [*trail, {"rank": found, "why": why}]
+            return given, found, [*trail, {"rank": found, "why": why}]
         free = not getattr(self, "non_negative", False)
         choices = tuple(
             choice
             for choice in CHOICES[: None if free else 1]
             if self.center in ("auto", choice.center) and self.scale in ("auto", choice.scale)
-        ) or (Choice(center, scale),)
-        return choose(cells, choices, LARGEST_RANK, rng, self._say)
+        ) or (given,)
+        return choose(cells, choices, LARGEST_RANK, rng, self._say, budget)
 
     def _solved(self, cells: Cells, start: Bordered, rank: int, budget: Budget, rng: Any) -> Any:
         """State, fixed ridge (or None), threshold (or None)."""
         outliers = self._outliers()
+        if getattr(self, "non_negative", False) and (outliers is not None or self.ridge != "auto"):
+            raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
         if outliers is not None:
             if not rank:
                 return cells.problem().linearize(start), None, 0.0
@@ -274,7 +291,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             state = fit_grown(cells, start, rank, budget)
         else:
             state = fit_given(cells, start, rank, budget, rng)
-        return checked(state, cells, start, rng), None, None
+        return checked(state, cells, start, rng, budget), None, None
 
     # ---- what was learnt
 
@@ -354,7 +371,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             variance = posterior.noise
         else:
             variance = float(xp.sum(squares * kept)) / max(free, 0.1 * count, 1.0)
-        mean_unit = float(xp.mean(unit * unit)) if not isinstance(unit, float) else unit**2
+        mean_unit = unit * unit if isinstance(unit, float) else float(xp.mean(unit * unit))
         self.noise_variance_ = variance / within * mean_unit
 
     def _offsets(self, index: tuple[Array, ...]) -> Array:
@@ -383,6 +400,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
     def _read(self, X: Any, observed: Any) -> tuple[Cells, Any]:
         check_is_fitted(self)
         cells, kind = read_matrix(self, X, observed, reset=False)
+        self._same_library(cells)
         if kind[0] == "sparse":
             check_dense_size(cells.shape, "the transformed X")
         return cells, kind

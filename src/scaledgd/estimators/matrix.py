@@ -23,9 +23,9 @@ from ..linalg import epsilon, norm, truncated_svd
 from ..losses import Loss
 from ..methods import Alternating, ScaledLBFGS
 from ..problems import Observed
-from ..solve import Record, Result, State, Stop, StoppingRule, solve, time_limit
+from ..solve import Record, Result, State, Stop, StoppingRule, solve
 from ..variational import Posterior, Variational, current, mean_square
-from .cells import Cells, held_out
+from .cells import Cells, held_out, medians
 
 Array = Any
 
@@ -52,19 +52,26 @@ class Budget:
         max_iter: int | None = None,
         stage: str = "",
     ) -> Result:
-        rules = list(stop)
-        if self.max_time is not None:
-            rules.append(time_limit(max(0.0, self.began + self.max_time - time.perf_counter())))
+        rules = [*stop, self._in_time]
         most = self.max_iter if max_iter is None else min(max_iter, self.max_iter)
         result = solve(problem, init, method, max_iter=most, stop=rules, callback=self.callback)
         done = len(self.history)
-        seconds = time.perf_counter() - self.began
+        before = self.history[-1]["seconds"] if done else 0.0
         self.history += [
-            {**record, "t": done + k, "seconds": seconds, "stage": stage}
+            {**record, "t": done + k, "seconds": before + record["seconds"], "stage": stage}
             for k, record in enumerate(result.history[1 if done else 0 :])
         ]
         self.converged, self.status = result.converged, result.status
         return result
+
+    def _in_time(self, state: State, history: list[Record]) -> Stop | None:
+        if self.out_of_time:
+            return Stop(f"the time limit of {self.max_time:g} s was reached", converged=False)
+        return None
+
+    def apart(self, tol: float = 1e-9, max_iter: int = 500) -> Budget:
+        """A budget of its own, with the same end."""
+        return replace(self, tol=tol, max_iter=max_iter, history=[])
 
     @property
     def out_of_time(self) -> bool:
@@ -128,6 +135,7 @@ class Choice:
 
     center: str = "none"
     scale: str = "none"
+    robust: bool = False
 
     @property
     def rows(self) -> bool:
@@ -138,7 +146,9 @@ class Choice:
         return self.center in ("columns", "both")
 
 
-def spread(cells: Cells, mode: int, typical: float | None = None) -> tuple[Array, float]:
+def spread(
+    cells: Cells, mode: int, typical: float | None = None, robust: bool = False
+) -> tuple[Array, float]:
     """The standard deviation of every slice of a mode, and a typical variance.
 
     The deviation is drawn to the typical one as if by one more cell.
@@ -146,9 +156,12 @@ def spread(cells: Cells, mode: int, typical: float | None = None) -> tuple[Array
     xp = array_namespace(cells.y)
     n = cells.counts(mode)
     safe = xp.where(n > 0, n, xp.ones_like(n))
-    mean = cells.sums(mode, cells.flat) / safe
-    off = cells.y - cells.along(mode, mean)
-    squares = cells.sums(mode, xp.reshape(off * off, (-1,)))
+    if robust:
+        off = cells.y - cells.along(mode, medians(cells, cells.y, mode))
+        squares = n * (1.4826 * medians(cells, xp.abs(off), mode)) ** 2
+    else:
+        off = cells.y - cells.along(mode, cells.sums(mode, cells.flat) / safe)
+        squares = cells.sums(mode, xp.reshape(off * off, (-1,)))
     if typical is None:
         several = n > 1
         typical = _median((squares / safe)[several]) if bool(xp.any(several)) else 0.0
@@ -169,6 +182,9 @@ class Scales:
     mean: float = 0.0
     typical: float | None = None
     """The variance of a typical row."""
+    unit: float = 1.0
+    """Of the scales of rows, such that what offsets stand beside is about 1."""
+    robust: bool = False
 
     def apply(self, cells: Cells) -> Cells:
         y = cells.y
@@ -189,17 +205,27 @@ class Scales:
         """The same for other rows, each by what it says itself."""
         if self.rows is None:
             return self
-        return replace(self, rows=spread(cells, 0, self.typical)[0])
+        return replace(self, rows=self.unit * spread(cells, 0, self.typical, self.robust)[0])
+
+
+def _harmonic(d: Array) -> float:
+    """What makes the mean square of 1/d one: offsets must not depend on units."""
+    xp = array_namespace(d)
+    return math.sqrt(float(xp.mean(1 / (d * d))))
 
 
 def scales(cells: Cells, choice: Choice) -> Scales:
     rows = typical = columns = None
+    unit = 1.0
     if choice.scale in ("rows", "both"):
-        rows, typical = spread(cells, 0)
+        rows, typical = spread(cells, 0, None, choice.robust)
+        unit = _harmonic(rows)
+        rows = unit * rows
     if choice.scale in ("columns", "both"):
         between = cells if rows is None else cells.with_values(cells.y / cells.along(0, rows))
-        columns = spread(between, 1)[0]
-    plain = Scales(rows, columns, 0.0, typical)
+        columns = spread(between, 1, None, choice.robust)[0]
+        columns = _harmonic(columns) * columns
+    plain = Scales(rows, columns, 0.0, typical, unit, choice.robust)
     # a mean is an offset of rows, or of columns, unless the other side is scaled
     if (choice.rows and columns is None) or (choice.columns and rows is None):
         y = plain.apply(cells).y
@@ -257,6 +283,25 @@ def with_part(F: Bordered, U: Array, s: Array, V: Array) -> Bordered:
         L=xp.concat([U * root, F.L[:, r:]], axis=1),
         R=xp.concat([V * root, F.R[:, r:]], axis=1),
     )
+
+
+def canonical(F: Bordered) -> Bordered:
+    """The same X, as much of it in the offsets as can be.
+
+    Offsets and factors share what the factors have along u and v, which least squares divides
+    as chance will have it; priors are not indifferent to that.
+    """
+    xp, r = array_namespace(F.L), F.rank
+    L, b, R, c = F.L[:, :r], F.L[:, r:], F.R[:, :r], F.R[:, r:]
+    if F.v is not None:
+        v = F.v[:, None]
+        share = (v.T @ R) / xp.sum(v * v)
+        b, R = b + L @ share.T, R - v @ share
+    if F.u is not None:
+        u = F.u[:, None]
+        share = (u.T @ L) / xp.sum(u * u)
+        c, L = c + R @ share.T, L - u @ share
+    return replace(F, L=xp.concat([L, b], axis=1), R=xp.concat([R, c], axis=1))
 
 
 def edge(cells: Cells, variance: float) -> float:
@@ -382,6 +427,8 @@ def refine(
 ) -> State:
     """Let the data choose the ridge; cut what they do not support."""
     F: Any = state.factors
+    if "posterior" not in state.memory:
+        state = state.again(canonical(F))  # type: ignore[misc]
     for _ in range(20):
         if F.L.shape[1] + F.R.shape[1] == 0:
             return state
@@ -455,11 +502,11 @@ def _judged(path: Path, judge: Judge | None) -> Path:
     return replace(path, steps=steps)
 
 
-def grow(path: Path, cap: int, judge: Judge | None = None, patience: int = 10) -> Path:
+def grow(path: Path, cap: int, judge: Judge | None, budget: Budget, patience: int = 10) -> Path:
     """Add columns until noise explains what was added, or held-out cells get worse."""
     zero = 2 * float(path.problem.value_at_zero) / path.cells.size
     exact = 1e-14 if epsilon(path.state.factors.blocks[0]) < 1e-10 else 1e-8
-    while path.rank < cap and not path.ended:
+    while path.rank < cap and not path.ended and not budget.out_of_time:
         before = path.rank
         state = widen(path.state, min(max(1, before // 10), cap - before))
         state = _few_sweeps(path.problem, state)
@@ -538,6 +585,7 @@ def choose(
     max_rank: int,
     rng: np.random.Generator,
     report: Callable[[str], None],
+    budget: Budget,
     quick: int = 10,
 ) -> tuple[Choice, int, list[dict[str, Any]]]:
     """Offsets, scales and the largest rank, on held-out cells.
@@ -560,7 +608,7 @@ def choose(
             known = scales(fit, choice)
             judge = _judge(known, test)
             path = begin(known.apply(fit), empty(fit, choice, known), judge)
-            paths.append((grow(path, min(most, quick), judge), judge))
+            paths.append((grow(path, min(most, quick), judge, budget), judge))
         errors = xp.concat([path.best_errors for path, _ in paths])
         trail += [
             {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
@@ -574,9 +622,11 @@ def choose(
             if mean <= max(chance, 0.03 * float(xp.mean(best[1]))):
                 continue
         best = choice, errors, paths[0]
+        if budget.out_of_time:
+            break
     choice, _, (path, judge) = best
     seen = len(path.steps)
-    path = grow(path, most, judge)
+    path = grow(path, most, judge, budget)
     trail += [
         {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
         for rank, error in path.steps[seen:]
@@ -592,7 +642,7 @@ def _judge(known: Scales, test: Cells) -> Judge:
     def judge(F: Any) -> Array:
         index = test.coordinates
         off = known.undo(F.gather(index), index) - test.flat
-        return off * off
+        return off * off if test.weight is None else off * off * test.weight
 
     return judge
 
@@ -621,6 +671,7 @@ def fit_given(
 
 def believed(state: State, cells: Cells) -> State:
     """A fit without noise: nothing to learn but that."""
+    state = state.again(canonical(state.factors))  # type: ignore
     U, s, V = singular(state.factors)  # type: ignore[arg-type]
     # below this a singular value is rounding
     noise = max(mean_square_residual(state, cells), 1e-20 * mean_square(state.problem))
@@ -633,14 +684,25 @@ def fit_few(
     cells: Cells, start: Bordered, cap: int, budget: Budget, rng: np.random.Generator
 ) -> State:
     """Fewer cells than a rank has degrees of freedom: held-out cells say how far to go."""
+    fewer = [r for r in range(1, cap + 1) if cells.size >= 1.3 * degrees(r, cells.shape)]
+    for rank in sorted({*fewer[:1], *fewer[-1:]}):
+        # an exact fit of a smaller rank needs no held-out cells to speak for it
+        state = least_squares(cells.problem(), cells, start, rank, budget)
+        if _fits(state):
+            return believed(state, cells)
     for fit, test in held_out(cells, 0.1, rng, 1):
         judge = _judge(Scales(None, None), test)
-        cap = grow(begin(fit, start, judge), cap, judge).best_rank
+        cap = grow(begin(fit, start, judge), cap, judge, budget).best_rank
     return fit_grown(cells, start, cap, budget)
 
 
 def fit_grown(cells: Cells, start: Bordered, cap: int, budget: Budget) -> State:
-    path = grow(begin(cells, start, None), cap)
+    path = grow(begin(cells, start, None), cap, None, budget)
+    if not path.rank and cap and cells.size >= 1.3 * degrees(1, cells.shape):
+        # from nothing, few cells look like noise: begin with a fit of rank 1
+        state = least_squares(path.problem, cells, path.state.factors, 1, budget)  # type: ignore
+        if _fits(state):
+            return believed(state, cells)
     return refine(path.problem, path.state, cells, budget)
 
 
@@ -660,7 +722,9 @@ def doubtful(state: State, cells: Cells) -> bool:
     return cells.size < 2 * dof or current(state).noise > 0.3 * mean_square(state.problem)
 
 
-def trusted(cells: Cells, start: Bordered, cap: int, rng: np.random.Generator) -> bool:
+def trusted(
+    cells: Cells, start: Bordered, cap: int, rng: np.random.Generator, budget: Budget
+) -> bool:
     """Whether held-out cells are predicted better than by offsets alone, by more than chance."""
     xp = array_namespace(cells.y)
     gains = []
@@ -668,7 +732,9 @@ def trusted(cells: Cells, start: Bordered, cap: int, rng: np.random.Generator) -
         judge = _judge(Scales(None, None), test)
         path = begin(fit, start, None)
         without = judge(path.state.factors)
-        gains.append(without - judge(grow(path, cap).state.factors))
+        gains.append(without - judge(grow(path, cap, None, budget).state.factors))
+        if budget.out_of_time:
+            break
     if not gains:
         return False
     gain = xp.concat(gains)
@@ -678,10 +744,12 @@ def trusted(cells: Cells, start: Bordered, cap: int, rng: np.random.Generator) -
     return float(xp.mean(gain)) > chance
 
 
-def checked(state: State, cells: Cells, start: Bordered, rng: np.random.Generator) -> State:
+def checked(
+    state: State, cells: Cells, start: Bordered, rng: np.random.Generator, budget: Budget
+) -> State:
     """The fit, or offsets alone where held-out cells do not speak for more."""
     F: Any = state.factors
     blank = with_part(start, *(x[..., :0] for x in singular(F)))
-    if doubtful(state, cells) and not trusted(cells, blank, F.rank, rng):
+    if doubtful(state, cells) and not trusted(cells, blank, F.rank, rng, budget):
         return begin(cells, blank, None).state
     return state

@@ -21,6 +21,7 @@ from ..operators import Operator, Sensing
 from ..problems import Observed
 from ..solve import State, StoppingRule
 from .base import LowRankEstimator
+from .cells import Cells, magnitude, scaled_by
 from .matrix import Budget, change, settled, singular, vanished
 from .tables import given_back, numeric
 from .tucker import degrees as tensor_degrees
@@ -29,7 +30,7 @@ from .tucker import possible, spectra, tensor_change
 Array = Any
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)
-RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3)
+RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 """Of the ridge that would leave nothing of the coefficient."""
 
 
@@ -137,7 +138,10 @@ def _ridges(problem: Observed, F: Any, share: float) -> tuple[Any, ...]:
 
 
 def choose(
-    data: Measurements, candidates: list[tuple[tuple[int, ...], float]], rng: np.random.Generator
+    data: Measurements,
+    candidates: list[tuple[tuple[int, ...], float]],
+    rng: np.random.Generator,
+    budget: Budget,
 ) -> tuple[tuple[tuple[int, ...], float], list[dict[str, Any]]]:
     """Ranks and ridge by held-out measurements, a fifth of them, twice."""
     xp = array_namespace(data.y)
@@ -146,7 +150,7 @@ def choose(
     parts = [order[k::5] for k in range(2)] if m >= 10 else []
     trail: list[dict[str, Any]] = []
     best: Any = (math.inf, candidates[0])
-    # nothing at all is a candidate too: a ridge that leaves nothing
+    # nothing at all is a candidate too: the ridge that leaves nothing
     for ranks, ridge in candidates:
         total = 0.0
         for test in parts:
@@ -154,7 +158,7 @@ def choose(
             there = device(data.y)
             fit = data.some(xp.asarray(train, device=there))
             held = data.some(xp.asarray(test, device=there))
-            state = fit_ranks(fit, ranks, ridge, Budget(1e-5, 60))
+            state = fit_ranks(fit, ranks, ridge, budget.apart(1e-5, 60))
             off = Sensing(held.A, shape=held.shape).apply(state.factors) - held.y
             if data.intercept:
                 shift = Sensing(fit.A, shape=fit.shape).apply(state.factors) - fit.y
@@ -165,6 +169,8 @@ def choose(
             best = (total, (ranks, ridge))
         if total <= 1e-8 * float(xp.mean(data.y * data.y)):
             break  # exact: more can only be more of the same
+        if budget.out_of_time:
+            break
     return best[1], trail
 
 
@@ -201,7 +207,12 @@ class _Regressor(RegressorMixin, LowRankEstimator):
     def _read(self, A: Any, y: Any) -> tuple[Array, Array, Any]:
         if is_torch_array(A):
             xp = array_namespace(A)
-            kind: Any = ("torch", A.dtype)
+            kind: Any = None
+            if y is None:
+                raise ValueError("requires y to be passed, but the target y is None")
+            if A.ndim < 2 or 0 in A.shape or xp.isdtype(A.dtype, "complex floating"):
+                raise ValueError(f"A must be real, of shape (m, n1, ..., nd), not {tuple(A.shape)}")
+            kind = ("torch", A.dtype if A.dtype == xp.float32 else xp.float64)
             A = xp.astype(A, xp.float64)
             y = xp.astype(xp.reshape(xp.asarray(y, device=device(A)), (-1,)), xp.float64)
             checks.finite("A", A)
@@ -214,8 +225,14 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                     self, A, y, dtype=[np.float64, np.float32], y_numeric=True, multi_output=False
                 )
             else:
+                if y is None:
+                    raise ValueError("requires y to be passed, but the target y is None")
                 A = numeric("A", A)
-                y = numeric("y", column_or_1d(y, warn=True))
+                y = numeric(
+                    "y", y if isinstance(y, np.ma.MaskedArray) else column_or_1d(y, warn=True)
+                )
+                if 0 in A.shape:
+                    raise ValueError(f"A of shape {A.shape} is empty")
                 checks.finite("A", A)
                 checks.finite("y", y)
             kind = ("numpy", A.dtype)
@@ -232,6 +249,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             shape = size[1:] if len(size) > 2 else (size[1], 1)
         else:
             try:
+                if isinstance(self.shape, str) or 0 in self.shape:
+                    raise ValueError
                 shape = tuple(int(n) for n in self.shape)
             except (TypeError, ValueError):
                 raise ValueError(f"shape must be a tuple of integers, not {self.shape!r}") from None
@@ -268,14 +287,17 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         xp = array_namespace(y)
         budget, rng = self._budget(), self._generator()
         intercept = self.center != "none"
-        level = float(xp.mean(y)) if intercept else 0.0
-        spread = math.sqrt(float(xp.mean((y - level) ** 2))) or 1.0
-        columns = xp.sqrt(xp.mean(A * A, axis=0))
-        width = math.sqrt(float(xp.mean(columns * columns))) or 1.0
-        data = Measurements(A / width, (y - level) / spread, self.shape_, intercept)
-        ranks, ridge, trail = self._chosen(data, rng)
+        # powers of two first: squares of large numbers are not numbers
+        tall, wide = magnitude(Cells(None, y, y.shape)), magnitude(Cells(None, A, A.shape))
+        small = scaled_by(y, tall)
+        level = float(xp.mean(small)) if intercept else 0.0
+        deviation = math.sqrt(float(xp.mean((small - level) ** 2))) or 1.0
+        data = Measurements(scaled_by(A, wide), (small - level) / deviation, self.shape_, intercept)
+        spread, width = tall * deviation, wide
+        ranks, ridge, trail = self._chosen(data, rng, budget)
         start = None
-        if self.warm_start and hasattr(self, "_scaled") and self._scaled.shape == self.shape_:
+        same = hasattr(self, "_scaled") and type(self._scaled.blocks[0]) is type(y)
+        if self.warm_start and same and self._scaled.shape == self.shape_:
             ok = getattr(self._scaled, "ranks", (getattr(self._scaled, "rank", 0),) * 2) == ranks
             start = self._scaled if ok else None
         state = fit_ranks(data, ranks, ridge, budget, start)
@@ -285,11 +307,15 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         if isinstance(F, LowRank):
             U, s, V = singular(F)  # type: ignore[arg-type]
             phase = fix_signs(V)
-            root = xp.sqrt(s * factor)[None, :]
-            self.factors_ = LowRank(U * phase[None, :] * root, V * phase[None, :] * root)
-            self.rank_: Any = int((s > 1e-10 * max(float(s[0]), 1e-300)).sum())
-            self.singular_values_: Any = s * factor
-            self.components_: Any = (V * phase[None, :]).T
+            U, V = U * phase[None, :], V * phase[None, :]
+            # nothing was measured, or nothing is left
+            live = float(xp.max(xp.abs(A))) > 0 and ridge < 1.0
+            r = int((s > 1e-10 * max(float(s[0]), 1e-300)).sum()) if live else 0
+            root = xp.sqrt(s * factor)[None, : max(r, 1)] * (1.0 if r else 0.0)
+            self.factors_ = LowRank(U[:, : max(r, 1)] * root, V[:, : max(r, 1)] * root)
+            self.rank_: Any = r
+            self.singular_values_: Any = s[:r] * factor
+            self.components_: Any = V[:, :r].T
         else:
             F, values = spectra(Tucker(F.factors, factor * F.core))
             self.factors_, self.rank_, self.singular_values_ = F, F.ranks, values
@@ -310,7 +336,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         self._finish(budget)
         return self
 
-    def _chosen(self, data: Measurements, rng: Any) -> Any:
+    def _chosen(self, data: Measurements, rng: Any, budget: Budget) -> Any:
         wanted = self._wanted()
         m = data.y.shape[0]
         given = None if self.ridge == "auto" else float(self.ridge)
@@ -318,12 +344,12 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             if given is not None:
                 return wanted, given, [{"rank": wanted, "ridge": given, "why": "given"}]
             if m >= 1.5 * _dof(wanted, self.shape_):
-                quick = fit_ranks(data, wanted, 0.0, Budget(1e-6, 60))
+                quick = fit_ranks(data, wanted, 0.0, budget.apart(1e-6, 60))
                 noise = 2 * float(quick.value)
                 exact = noise <= 1e-8 * 2 * float(quick.problem.value_at_zero)
                 if exact or m >= 10 * _dof(wanted, self.shape_):
                     return wanted, 0.0, [{"rank": wanted, "ridge": 0.0, "why": "given"}]
-            (_, ridge), trail = choose(data, [(wanted, t) for t in RIDGES], rng)
+            (_, ridge), trail = choose(data, [(wanted, t) for t in RIDGES], rng, budget)
             return wanted, ridge, trail
         sizes: list[tuple[int, ...]] = []
         for size in LADDER:
@@ -331,10 +357,10 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             if ranks not in sizes and (not sizes or _dof(ranks, self.shape_) < 0.9 * m):
                 sizes.append(ranks)
         grid = [(ranks, 0.0 if given is None else given) for ranks in sizes]
-        (ranks, ridge), trail = choose(data, grid, rng)
+        (ranks, ridge), trail = choose(data, grid, rng, budget)
         if given is None and len(self.shape_) == 2 and min(self.shape_) > 1:
             around = [(ranks, 0.0), *((ranks, t) for t in RIDGES[1:])]
-            (ranks, ridge), more = choose(data, around, rng)
+            (ranks, ridge), more = choose(data, around, rng, budget)
             trail += more
         return ranks, ridge, trail
 
@@ -352,7 +378,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         check_is_fitted(self)
         if is_torch_array(A):
             xp = array_namespace(A)
-            kind: Any = ("torch", A.dtype)
+            kind: Any = ("torch", A.dtype if A.dtype == xp.float32 else xp.float64)
             A = xp.astype(A, xp.float64)
         else:
             if _dimensions(A) <= 2:
@@ -363,6 +389,10 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             kind = ("numpy", A.dtype)
             A = A.astype(np.float64)
         xp = array_namespace(A)
+        if A.ndim > 2 and tuple(A.shape[1:]) != self.shape_:
+            raise ValueError(f"A has rows of shape {tuple(A.shape[1:])}, not {self.shape_}")
+        if is_torch_array(A) != is_torch_array(self.factors_.blocks[0]):
+            raise TypeError("A is not of the library that the model was fitted with; convert it")
         if math.prod(A.shape[1:]) != math.prod(self.shape_):
             raise ValueError(
                 f"A has {math.prod(A.shape[1:])} features, but the coefficient has shape "
@@ -370,7 +400,10 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             )
         flat = xp.reshape(A, (A.shape[0], -1))
         values = Sensing(flat, shape=self.shape_).apply(self.factors_) + self.intercept_
-        return given_back(self._clipped(values), kind)
+        return given_back(super()._clipped(values), kind)
+
+    def _clipped(self, values: Array) -> Array:
+        return values  # bounds are those of predictions, not of coefficients
 
 
 class MatrixRegressor(_Regressor):

@@ -18,12 +18,12 @@ from array_api_compat import array_namespace, device
 from .. import kernels
 from ..factors import Bordered
 from ..initialize import spectral, widened
-from ..linalg import epsilon, truncated_svd, unfold
+from ..linalg import epsilon, truncated_svd
 from ..losses import HardTrim, median_threshold
 from ..methods import Alternating
 from ..problems import Observed
 from ..solve import Record, State, Stop, StoppingRule
-from .cells import Cells
+from .cells import Cells, medians
 from .matrix import (
     Budget,
     Choice,
@@ -129,25 +129,6 @@ class _given:  # noqa: N801
 
     def pick(self, t: int, residual: Array, last: Any) -> Any:
         return self.threshold
-
-
-def medians(cells: Cells, size: Array, mode: int) -> Array:
-    """The median of values over the cells of every slice of a mode; 0 where there are none."""
-    xp = array_namespace(size)
-    if cells.index is None:
-        rows = unfold(size, mode)
-        other = rows.shape[1]
-        return kernels.kth_largest(rows, other - (other - 1) // 2, 1)[:, 0]
-    rows = cells.index[mode]
-    order = xp.argsort(size, stable=True)
-    order = xp.take(order, xp.argsort(xp.take(rows, order), stable=True))
-    every = xp.arange(cells.shape[mode] + 1, dtype=rows.dtype, device=device(rows))
-    starts = xp.searchsorted(xp.take(rows, order), every)
-    counts = starts[1:] - starts[:-1]
-    middle = starts[:-1] + (counts - 1) // 2
-    middle = xp.where(counts > 0, middle, xp.zeros_like(middle))
-    values = xp.take(size, xp.take(order, middle))
-    return xp.where(counts > 0, values, xp.zeros_like(values))
 
 
 def reject_rows(
@@ -292,7 +273,7 @@ def settle(cells: Cells, state: State, outliers: Any, budget: Budget) -> tuple[S
         if limit <= least:
             break
         fixed = Observed(problem.operator, problem.y, HardTrim(limit))
-        last, state = state, refine(fixed, fixed.linearize(F), cells, budget, 30, 1e-4 * limit)
+        last, state = state, refine(fixed, fixed.linearize(F), cells, budget, None, 1e-4 * limit)
         if difference(last.factors, state.factors) <= 1e-3 * limit * math.sqrt(cells.size):
             break
     if limit <= least:

@@ -26,10 +26,12 @@ def read_matrix(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cel
     """
     if is_torch_array(X):
         _features(estimator, X, reset)
-        return _tensor_cells(X, observed, 2), ("torch", X.dtype)
+        return _tensor_cells(X, observed, 2), ("torch", _floating(X))
     if sparse.issparse(X):
         return _sparse(estimator, X, observed, reset)
     X, observed = _unmasked(X, observed)
+    if isinstance(X, np.ndarray) and X.dtype.kind == "f" and X.dtype.itemsize == 4:
+        X = X.astype(np.float32, copy=False)  # another byte order is single precision too
     values = validate_data(
         estimator,
         X,
@@ -51,7 +53,7 @@ def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
             "shape)"
         )
     if is_torch_array(X):
-        return _tensor_cells(X, observed, None), ("torch", X.dtype)
+        return _tensor_cells(X, observed, None), ("torch", _floating(X))
     X, observed = _unmasked(X, observed)
     values = numeric("X", X)
     if values.ndim < 2:
@@ -61,8 +63,18 @@ def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
     return _dense(values, observed), ("numpy", values.dtype)
 
 
+def _floating(X: Any) -> Any:
+    """The dtype to give back: single precision stays, anything else is double."""
+    xp = array_namespace(X)
+    return X.dtype if X.dtype == xp.float32 else xp.float64
+
+
 def numeric(name: str, X: Any) -> Any:
     """An array of double or single precision."""
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} is a masked array, whose mask would be lost; leave out what is masked"
+        )
     try:
         values = np.asarray(X)
     except ValueError as error:
@@ -78,8 +90,8 @@ def numeric(name: str, X: Any) -> Any:
             raise ValueError(
                 f"{name} must be numbers, not {values.dtype}; convert or drop what is not"
             ) from None
-    keep = np.float32 if values.dtype == np.float32 else np.float64
-    return np.ascontiguousarray(values, dtype=keep)
+    single = values.dtype.kind == "f" and values.dtype.itemsize == 4
+    return np.ascontiguousarray(values, dtype=np.float32 if single else np.float64)
 
 
 def _unmasked(X: Any, observed: Any) -> tuple[Any, Any]:
@@ -175,7 +187,7 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[Cells, Any]:
     shape = checks.shape("shape", shape)
     if is_torch_array(values):
         xp = array_namespace(values)
-        kind: Any = ("torch", values.dtype)
+        kind: Any = ("torch", _floating(values))
         y = xp.astype(values, xp.float64)
     else:
         given = numeric("values", values)
@@ -210,15 +222,19 @@ def weighted(cells: Cells, entry: Any, sample: Any, dense: bool) -> Cells:
     mean = float(xp.mean(weight))
     if mean == 0.0:
         raise ValueError("all weights are zero: nothing can be fitted")
-    if bool(xp.all(weight == weight.reshape(-1)[0])):
+    flat = xp.reshape(weight, (-1,))
+    if bool(xp.all(flat == flat[0])):
         return cells
-    return Cells(cells.index, cells.y, cells.shape, weight / mean)
+    whole = Cells(cells.index, cells.y, cells.shape, weight / mean)
+    # what has no weight is as good as missing
+    return whole.some(xp.nonzero(flat > 0)[0]) if bool(xp.any(flat == 0)) else whole
 
 
 def _entry_weight(cells: Cells, entry: Any, dense: bool) -> Any:
     if sparse.issparse(entry):
-        table: Any = entry
-        entry = table.toarray()
+        given: Any = entry
+        rows: Any = given.tocsr()
+        entry = rows.toarray() if cells.index is None else np.asarray(rows[cells.index]).ravel()
     entry = _weights("entry_weight", entry, cells, allow_nan=dense)
     if tuple(entry.shape) == tuple(cells.y.shape):
         weight = entry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import checks
 from ..factors import Tucker
 from .base import LowRankEstimator
-from .cells import Cells, scaled_by
+from .cells import Cells, magnitude, same_library, scaled_by
 from .completion import _sparse_outliers
 from .matrix import Budget
 from .robust import reject_rows
@@ -133,6 +132,7 @@ class _TensorEstimator(LowRankEstimator):
             return self.fit(X, y, observed=observed)
         self._check_params()
         fresh, kind = read_tensor(X, observed)
+        self._same_library(fresh)
         old, xp = self._cells, array_namespace(self._cells.y)
         if fresh.shape[1:] != old.shape[1:]:
             raise ValueError(
@@ -144,8 +144,11 @@ class _TensorEstimator(LowRankEstimator):
             for k, (a, b) in enumerate(zip(old.coordinates, fresh.coordinates, strict=True))
         )
         shape = (n + fresh.shape[0], *old.shape[1:])
-        whole = Cells(index, xp.concat([old.flat, fresh.flat]), shape)
-        if whole.size == math.prod(shape):
+        weight = None
+        if old.weight is not None:
+            weight = xp.concat([xp.reshape(old.weight, (-1,)), xp.ones_like(fresh.flat)])
+        whole = Cells(index, xp.concat([old.flat, fresh.flat]), shape, weight)
+        if old.index is None and fresh.index is None and weight is None:
             whole = Cells(None, xp.concat([old.y, fresh.y]), shape)
         return self._fit(whole, kind, self._came_dense, again=True)
 
@@ -172,6 +175,11 @@ class _TensorEstimator(LowRankEstimator):
             raise ValueError(
                 f'scale must be "auto" or "none" for tensors, not {self.scale!r}; scale the data '
                 "before"
+            )
+        if self._outliers() is not None and self.center not in ("auto", "none"):
+            raise ValueError(
+                'offsets of tensors are means, which outliers would spoil; set center="none" and '
+                "let the rank be larger by one"
             )
         budget, rng = self._budget(), self._generator()
         cells, size = self._normal(whole)
@@ -200,6 +208,7 @@ class _TensorEstimator(LowRankEstimator):
             fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), fit.factors)
         model = SliceModel(size, fit.factors, fit.noise, fit.threshold, offsets, 0 in modes)
         self._model, self._cells, self._kind, self._came_dense = model, whole, kind, dense
+        self._settings = (self.center, self.ridge, self._outliers())
         F, own = model.solve(whole)
         self.offsets_ = tuple(
             None if b is None else size * (own if k == 0 else b) for k, b in enumerate(offsets)
@@ -216,14 +225,20 @@ class _TensorEstimator(LowRankEstimator):
 
     def _suits(self, cells: Cells, ranks: Any) -> bool:
         old = self._model.factors
-        return old.shape[1:] == cells.shape[1:] and (ranks is None or ranks == old.ranks)
+        return bool(
+            old.shape[1:] == cells.shape[1:]
+            and (ranks is None or ranks == old.ranks)
+            and same_library(cells, self._cells)
+            and 1e-3 < magnitude(cells) / self._model.size < 1e3
+            and self._settings == (self.center, self.ridge, self._outliers())
+        )
 
     def _note(self, whole: Cells, budget: Budget) -> None:
         xp = array_namespace(whole.y)
         r = whole.y - self._whole(whole)
         flat = xp.reshape(r, (-1,))
         threshold = self._model.threshold
-        self.noise_variance_ = float(self._model.noise * self._model.size**2)
+        self.noise_variance_ = float(self._model.noise * self._model.size * self._model.size)
         if threshold is not None:
             self.threshold_ = float(threshold * self._model.size)
             out = xp.abs(flat) > self.threshold_
@@ -270,6 +285,7 @@ class _TensorEstimator(LowRankEstimator):
     def _read(self, X: Any, observed: Any) -> tuple[Cells, Any]:
         check_is_fitted(self)
         cells, kind = read_tensor(X, observed)
+        self._same_library(cells)
         if cells.shape[1:] != self.factors_.shape[1:]:
             raise ValueError(
                 f"X has slices of shape {cells.shape[1:]}, but the fit is about "

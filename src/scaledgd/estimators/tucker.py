@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from .. import kernels
 from ..factors import Tucker
 from ..initialize import diagonal_deleted, hosvd, small_random
 from ..linalg import epsilon, mode_products, norm, unfold
@@ -150,7 +151,7 @@ def fit_ranks(
         noise = ridge**2 * zero / cells.size
         F, _ = spectra(state.factors)  # type: ignore[arg-type]
         held = replace(problem, ridge=ridges(F, noise))
-        rules = [tensor_change(budget.tol)]
+        rules = [tensor_change(budget.tol), _near(1e-4)]
         state = budget.run(held, F, Alternating(), rules, stage="ridge").state
         return TensorFit(spectra(state.factors)[0], noise)  # type: ignore[arg-type]
     if 2 * float(state.value) <= 1e-12 * zero:
@@ -285,7 +286,7 @@ def choose_ranks(
             if ranks == last or degrees(ranks, cells.shape) > 0.7 * fit.size:
                 break
             last = ranks
-            quick = Budget(1e-6, 40, budget.max_time)
+            quick = budget.apart(1e-6, 40)
             found = fit_ranks(fit, ranks, quick, outliers)
             off = found.factors.gather(test.coordinates) - test.flat
             error = _judged(off, outliers)
@@ -303,5 +304,7 @@ def choose_ranks(
 def _judged(off: Array, outliers: Any) -> float:
     """Mean squares; where some cells are wrong, of the scale that most have."""
     if outliers is not None:
-        return scale_of(off) ** 2
+        # a good half may be fitted exactly by much too small a rank: look beyond it
+        size = array_namespace(off).abs(off)
+        return float(kernels.kth_largest(size, max(1, int(0.35 * size.shape[0])), 0)[0]) ** 2
     return float(array_namespace(off).mean(off * off))
