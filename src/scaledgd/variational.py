@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from .ambient import Ambient
 from .factors import Bordered, Factors, LowRank
@@ -137,7 +137,7 @@ def _products(coverage: Ambient, k: int, M: Array) -> Array:
     """Sums over the entries of every row (k = 0) or column (k = 1)."""
     if not M.shape[1]:
         xp = array_namespace(M)
-        return xp.zeros((coverage.shape[k], 0), dtype=M.dtype)
+        return xp.zeros((coverage.shape[k], 0), dtype=M.dtype, device=device(M))
     return coverage.times(M) if k == 0 else coverage.adjoint_times(M)
 
 
