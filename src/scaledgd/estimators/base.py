@@ -20,7 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from .cells import Cells, components, magnitude, same_library, scaled_by
-from .matrix import Budget, degrees
+from .matrix import degrees
+from .rules import Budget
 from .tables import check_dense_size, given_back
 
 Array = Any
@@ -35,17 +36,34 @@ class DataWarning(UserWarning):
 class LowRankEstimator(BaseEstimator):
     """Parameters that mean the same for every estimator."""
 
-    rank: Any
-    center: Any
-    scale: Any
-    ridge: Any
-    clip: Any
-    tol: float
-    max_iter: int
-    max_time: float | None
-    random_state: Any
-    n_jobs: int | None
-    verbose: int
+    def __init__(
+        self,
+        rank: Any = "auto",
+        *,
+        center: str = "auto",
+        scale: str = "auto",
+        ridge: Any = "auto",
+        clip: Any = None,
+        tol: float = 1e-9,
+        max_iter: int = 500,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.center = center
+        self.scale = scale
+        self.ridge = ridge
+        self.clip = clip
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def _check_params(self) -> None:
         for name in ("center", "scale"):

@@ -93,6 +93,21 @@ class Cells:
             weight = xp.take(xp.reshape(self.weight, (-1,)), chosen)
         return Cells(index, xp.take(self.flat, chosen), self.shape, weight)
 
+    def stacked(self, other: Cells) -> Cells:
+        """These cells and, below them along mode 0, those of another table."""
+        xp, n = array_namespace(self.y), self.shape[0]
+        shape = (n + other.shape[0], *self.shape[1:])
+        weight = None
+        if self.weight is not None:
+            weight = xp.concat([xp.reshape(self.weight, (-1,)), xp.ones_like(other.flat)])
+        if self.index is None and other.index is None and weight is None:
+            return Cells(None, xp.concat([self.y, other.y]), shape)
+        index = tuple(
+            xp.concat([a, b + (n if k == 0 else 0)])
+            for k, (a, b) in enumerate(zip(self.coordinates, other.coordinates, strict=True))
+        )
+        return Cells(index, xp.concat([self.flat, other.flat]), shape, weight)
+
     def slices(self, mode: int, chosen: Array) -> Cells:
         """The cells of some slices of a mode, which are numbered anew."""
         xp = array_namespace(self.y)

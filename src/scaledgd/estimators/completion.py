@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -20,7 +19,6 @@ from .base import LowRankEstimator
 from .cells import Cells, magnitude, same_library, scaled_by
 from .matrix import (
     CHOICES,
-    Budget,
     Choice,
     Scales,
     checked,
@@ -35,6 +33,7 @@ from .matrix import (
 )
 from .ridge import fit_non_negative, fit_ridge
 from .robust import WITHIN, fit_robust, reject_rows, robust_rank
+from .rules import Budget
 from .tables import check_dense_size, given_back, read_entries, read_matrix, weighted
 
 Array = Any
@@ -91,9 +90,6 @@ class RowModel:
 
 class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator):
     """A table of samples and features."""
-
-    warm_start: bool
-    _parameter_outliers: Any = None
 
     # ---- fitting
 
@@ -164,20 +160,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         self._check_params()
         fresh, kind = read_matrix(self, X, observed, reset=False)
         self._same_library(fresh)
-        old, xp = self._cells, array_namespace(self._cells.y)
-        n = old.shape[0]
-        index = tuple(
-            xp.concat([a, b + (n if k == 0 else 0)])
-            for k, (a, b) in enumerate(zip(old.coordinates, fresh.coordinates, strict=True))
-        )
-        shape = (n + fresh.shape[0], old.shape[1])
-        weight = None
-        if old.weight is not None:
-            weight = xp.concat([xp.reshape(old.weight, (-1,)), xp.ones_like(fresh.flat)])
-        whole: Cells = Cells(index, xp.concat([old.flat, fresh.flat]), shape, weight)
-        if whole.size == math.prod(shape) and weight is None:
-            order = xp.argsort(index[0] * shape[1] + index[1])
-            whole = Cells(None, xp.reshape(xp.take(whole.y, order), shape), shape)
+        whole = self._cells.stacked(fresh)
         return self._fit(whole, kind, self._came_dense, again=True)
 
     def _fit(self, cells: Cells, kind: Any, dense: bool, again: bool = False) -> Self:
@@ -506,12 +489,12 @@ class MatrixCompletion(_MatrixEstimator):
         self,
         rank: Any = "auto",
         *,
+        outliers: Any = None,
+        non_negative: bool = False,
         center: str = "auto",
         scale: str = "auto",
         ridge: Any = "auto",
-        outliers: Any = None,
         clip: Any = None,
-        non_negative: bool = False,
         tol: float = 1e-9,
         max_iter: int = 500,
         max_time: float | None = None,
@@ -520,20 +503,22 @@ class MatrixCompletion(_MatrixEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.rank = rank
-        self.center = center
-        self.scale = scale
-        self.ridge = ridge
+        super().__init__(
+            rank,
+            center=center,
+            scale=scale,
+            ridge=ridge,
+            clip=clip,
+            tol=tol,
+            max_iter=max_iter,
+            max_time=max_time,
+            warm_start=warm_start,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
         self.outliers = outliers
-        self.clip = clip
         self.non_negative = non_negative
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """Fill the holes of rows, which need not have been seen before.
@@ -598,35 +583,6 @@ class RobustPCA(_MatrixEstimator):
     >>> bool(np.allclose(model.transform(Y), X)), bool(model.outliers_.nnz == (X != Y).sum())
     (True, True)
     """
-
-    def __init__(
-        self,
-        rank: Any = "auto",
-        *,
-        center: str = "auto",
-        scale: str = "auto",
-        ridge: Any = "auto",
-        clip: Any = None,
-        tol: float = 1e-9,
-        max_iter: int = 500,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.center = center
-        self.scale = scale
-        self.ridge = ridge
-        self.clip = clip
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _outliers(self) -> Any:
         return "auto"

@@ -19,13 +19,14 @@ from ..linalg import fix_signs, inner
 from ..methods import Alternating
 from ..operators import Operator, Sensing
 from ..problems import Observed
-from ..solve import State, StoppingRule
+from ..solve import State
 from .base import LowRankEstimator
 from .cells import Cells, magnitude, scaled_by
-from .matrix import Budget, change, settled, singular, vanished
+from .matrix import singular
+from .rules import Budget, change, settled, vanished
 from .tables import given_back, numeric
 from .tucker import degrees as tensor_degrees
-from .tucker import possible, spectra, tensor_change
+from .tucker import possible, spectra
 
 Array = Any
 
@@ -108,12 +109,9 @@ def fit_ranks(
     """Fit ranks with a ridge, as a share of the one that would leave nothing."""
     problem = data.problem()
     first = _beginning(problem, ranks) if start is None else start
-    moving: StoppingRule = (
-        change(0.1 * budget.tol) if isinstance(first, LowRank) else tensor_change(0.1 * budget.tol)
-    )
     if ridge:
         problem = replace(problem, ridge=_ridges(problem, first, ridge))
-    rules = [vanished(0.1 * budget.tol), moving]
+    rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol)]
     method = Alternating(steps=40)
     state = budget.run(problem, first, method, [*rules, settled(1e-5)], stage="regression").state
     if ridge or float(state.value) <= 1e-10 * float(problem.value_at_zero) or start is not None:
@@ -461,19 +459,21 @@ class MatrixRegressor(_Regressor):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.rank = rank
+        super().__init__(
+            rank,
+            center=center,
+            scale=scale,
+            ridge=ridge,
+            clip=clip,
+            tol=tol,
+            max_iter=max_iter,
+            max_time=max_time,
+            warm_start=warm_start,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
         self.shape = shape
-        self.center = center
-        self.scale = scale
-        self.ridge = ridge
-        self.clip = clip
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
 
 class TensorRegressor(MatrixRegressor):

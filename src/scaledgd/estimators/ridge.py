@@ -12,16 +12,8 @@ from ..factors import Bordered
 from ..methods import Alternating, NonNegative
 from ..solve import State
 from .cells import Cells
-from .matrix import (
-    Budget,
-    _beginning,
-    change,
-    settled,
-    singular,
-    small_beside_residual,
-    vanished,
-    with_part,
-)
+from .matrix import _beginning, singular, with_part
+from .rules import Budget, beside_residual, change, settled, vanished
 
 Array = Any
 
@@ -52,7 +44,7 @@ def fit_ridge(
     problem = replace(cells.problem(), ridge=ridges)
     if not sum(B.shape[1] for B in first.blocks):
         return problem.linearize(first), ridges
-    rules = [change(budget.tol), small_beside_residual(1e-4)]
+    rules = [change(budget.tol), beside_residual(1e-4)]
     state = budget.run(problem, first, Alternating(), rules, stage="ridge").state
     F: Any = state.factors
     U, s, V = singular(F)

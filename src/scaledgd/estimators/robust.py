@@ -25,17 +25,16 @@ from ..problems import Observed
 from ..solve import Record, State, Stop, StoppingRule
 from .cells import Cells, medians
 from .matrix import (
-    Budget,
     Choice,
     believed,
     bordered,
-    difference,
     empty,
     refine,
     singular,
     structured,
     with_part,
 )
+from .rules import Budget, difference
 
 Array = Any
 

@@ -14,8 +14,8 @@ from ..factors import Tucker
 from .base import LowRankEstimator
 from .cells import Cells, magnitude, same_library, scaled_by
 from .completion import _sparse_outliers
-from .matrix import Budget
 from .robust import reject_rows
+from .rules import Budget
 from .tables import check_dense_size, given_back, read_entries, read_tensor, weighted
 from .tucker import choose_ranks, degrees, fit_ranks, possible, ridges, spectra
 
@@ -75,8 +75,6 @@ def _means(cells: Cells, values: Array, mode: int) -> Array:
 class _TensorEstimator(LowRankEstimator):
     """Data of d modes; mode 0 are samples."""
 
-    warm_start: bool
-
     def fit(
         self,
         X: Any,
@@ -133,23 +131,12 @@ class _TensorEstimator(LowRankEstimator):
         self._check_params()
         fresh, kind = read_tensor(X, observed)
         self._same_library(fresh)
-        old, xp = self._cells, array_namespace(self._cells.y)
-        if fresh.shape[1:] != old.shape[1:]:
+        if fresh.shape[1:] != self._cells.shape[1:]:
             raise ValueError(
-                f"X has slices of shape {fresh.shape[1:]}, but the fit is about {old.shape[1:]}"
+                f"X has slices of shape {fresh.shape[1:]}, but the fit is about "
+                f"{self._cells.shape[1:]}"
             )
-        n = old.shape[0]
-        index = tuple(
-            xp.concat([a, b + (n if k == 0 else 0)])
-            for k, (a, b) in enumerate(zip(old.coordinates, fresh.coordinates, strict=True))
-        )
-        shape = (n + fresh.shape[0], *old.shape[1:])
-        weight = None
-        if old.weight is not None:
-            weight = xp.concat([xp.reshape(old.weight, (-1,)), xp.ones_like(fresh.flat)])
-        whole = Cells(index, xp.concat([old.flat, fresh.flat]), shape, weight)
-        if old.index is None and fresh.index is None and weight is None:
-            whole = Cells(None, xp.concat([old.y, fresh.y]), shape)
+        whole = self._cells.stacked(fresh)
         return self._fit(whole, kind, self._came_dense, again=True)
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -369,10 +356,10 @@ class TensorCompletion(_TensorEstimator):
         self,
         rank: Any = "auto",
         *,
+        outliers: Any = None,
         center: str = "auto",
         scale: str = "auto",
         ridge: Any = "auto",
-        outliers: Any = None,
         clip: Any = None,
         tol: float = 1e-9,
         max_iter: int = 500,
@@ -382,19 +369,21 @@ class TensorCompletion(_TensorEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.rank = rank
-        self.center = center
-        self.scale = scale
-        self.ridge = ridge
+        super().__init__(
+            rank,
+            center=center,
+            scale=scale,
+            ridge=ridge,
+            clip=clip,
+            tol=tol,
+            max_iter=max_iter,
+            max_time=max_time,
+            warm_start=warm_start,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
         self.outliers = outliers
-        self.clip = clip
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """Fill the holes of slices of mode 0, which need not have been seen before."""
@@ -434,35 +423,6 @@ class TensorRobustPCA(_TensorEstimator):
     >>> bool(np.allclose(model.reconstruct(), truth)), bool(model.outliers_.nnz == wrong.sum())
     (True, True)
     """
-
-    def __init__(
-        self,
-        rank: Any = "auto",
-        *,
-        center: str = "auto",
-        scale: str = "auto",
-        ridge: Any = "auto",
-        clip: Any = None,
-        tol: float = 1e-9,
-        max_iter: int = 500,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.center = center
-        self.scale = scale
-        self.ridge = ridge
-        self.clip = clip
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _outliers(self) -> Any:
         return "auto"

@@ -12,14 +12,14 @@ from array_api_compat import array_namespace
 from .. import kernels
 from ..factors import Tucker
 from ..initialize import diagonal_deleted, hosvd, small_random
-from ..linalg import epsilon, mode_products, norm, unfold
+from ..linalg import epsilon, mode_products, unfold
 from ..losses import HardTrim, Loss
 from ..methods import Alternating
 from ..problems import Observed
-from ..solve import Record, State, Stop, StoppingRule
+from ..solve import State, StoppingRule
 from .cells import Cells, held_out
-from .matrix import Budget, settled, vanished
 from .robust import MULTIPLE, WITHIN, _falling, _typical, rejecting, scale_of, threshold
+from .rules import Budget, beside_residual, change, settled, vanished
 
 Array = Any
 Ranks = tuple[int, ...]
@@ -62,50 +62,6 @@ def cut(F: Tucker, ranks: Ranks) -> Tucker:
     """The leading part of a higher-order SVD."""
     core = F.core[tuple(slice(r) for r in ranks)]
     return Tucker(tuple(U[:, :r] for U, r in zip(F.factors, ranks, strict=True)), core)
-
-
-def tensor_change(tol: float) -> StoppingRule:
-    """Stop when X changes by less than `tol` of itself between iterates."""
-    last: list[Any] = []
-
-    def rule(state: State, history: list[Record]) -> Stop | None:
-        F: Any = state.factors
-        moved = _difference(F, last.pop()) if last else math.inf
-        last.append(F)
-        least = max(tol, 4 * epsilon(F.core))
-        if moved <= least * float(F.norm()):
-            return Stop(f"X changes by less than {least:.2g} of itself")
-        return None
-
-    return rule
-
-
-def _difference(F: Tucker, G: Tucker) -> float:
-    """‖X_F − X_G‖ without cancellation: both cores in one orthonormal frame."""
-    xp = array_namespace(F.core)
-    left, right = [], []
-    for A, B in zip(F.factors, G.factors, strict=True):
-        _, T = xp.linalg.qr(xp.concat([A, B], axis=1))
-        left.append(T[:, : A.shape[1]])
-        right.append(T[:, A.shape[1] :])
-    return float(norm(mode_products(F.core, left) - mode_products(G.core, right)))
-
-
-def _near(share: float) -> StoppingRule:
-    """Stop when X changes by a small share of the residual."""
-    last: list[Any] = []
-
-    def rule(state: State, history: list[Record]) -> Stop | None:
-        F: Any = state.factors
-        moved = _difference(F, last.pop()) if last else math.inf
-        last.append(F)
-        seen = math.sqrt(math.prod(state.problem.y.shape) / math.prod(F.shape))
-        enough = share * max(1.0, len(history) / 20)
-        if moved * seen <= enough * math.sqrt(2 * float(state.value)):
-            return Stop(f"X changes by less than {enough:.2g} of the residual")
-        return None
-
-    return rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +107,7 @@ def fit_ranks(
         noise = ridge**2 * zero / cells.size
         F, _ = spectra(state.factors)  # type: ignore[arg-type]
         held = replace(problem, ridge=ridges(F, noise))
-        rules = [tensor_change(budget.tol), _near(1e-4)]
+        rules = [change(budget.tol), beside_residual(1e-4)]
         state = budget.run(held, F, Alternating(), rules, stage="ridge").state
         return TensorFit(spectra(state.factors)[0], noise)  # type: ignore[arg-type]
     if 2 * float(state.value) <= 1e-12 * zero:
@@ -168,7 +124,7 @@ def fit_ranks(
 
 
 def _rules(budget: Budget) -> list[StoppingRule]:
-    return [vanished(0.1 * budget.tol), tensor_change(0.1 * budget.tol)]
+    return [vanished(0.1 * budget.tol), change(0.1 * budget.tol)]
 
 
 def _beginning(problem: Observed, cells: Cells, ranks: Ranks) -> Any:
@@ -208,7 +164,7 @@ def _noisy(problem: Observed, state: State, cells: Cells, budget: Budget) -> Ten
         smaller = kept != F.ranks
         F = cut(F, kept)
         held = replace(problem, ridge=ridges(F, noise))
-        rules = [_near(1e-3), tensor_change(budget.tol)]
+        rules = [beside_residual(1e-3), change(budget.tol)]
         state = budget.run(held, F, Alternating(), rules, 100, stage="ridge").state
         plain = problem.linearize(state.factors)
         F, values = spectra(state.factors)  # type: ignore[arg-type]
