@@ -704,3 +704,114 @@ def test_completion_never_forms_the_matrix():
     tracemalloc.stop()
     assert peak < 25 * 8 * (flat.size + (n1 + n2) * r)
     assert peak < 8 * n1 * n2 / 20
+
+
+# ---- found by trying to break them
+
+
+def test_one_huge_outlier_is_one_outlier():
+    X, _, _ = table((80, 60), rank=2)
+    Y = X.copy()
+    Y[0, 0] = 1e9
+    for model in (sg.RobustPCA(2), sg.MatrixCompletion(2, outliers=0.01)):
+        model.fit(Y)
+        np.testing.assert_allclose(model.reconstruct(), X, atol=1e-8)
+        assert model.outliers_.nnz == 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        sg.MatrixCompletion(2),
+        sg.MatrixCompletion(2, ridge=0.1),
+        sg.MatrixCompletion(2, center="both"),
+        sg.RobustPCA(2),
+        sg.TensorCompletion(2),
+    ],
+    ids=str,
+)
+def test_a_row_without_data_is_offsets_wherever_it_stands(model):
+    _, Y, rng = table(noise=0.05)
+    H = holes(Y, rng)
+    H[3] = np.nan
+    model.fit(H)
+    alone = model.transform(H[3:4])
+    np.testing.assert_allclose(alone, model.transform(H)[3:4], atol=1e-9)
+    assert np.isfinite(alone).all()
+
+
+def test_what_was_changed_is_not_gone_on_from():
+    X, Y, rng = table(noise=0.05)
+    H = holes(Y, rng)
+    model = sg.MatrixCompletion(2, warm_start=True).fit(H)
+    assert model.set_params(rank=3).fit(H).rank_ == 3
+    assert model.set_params(center="both").fit(H + 5).center_ == "both"
+    assert relative(model.fit(1e100 * H).reconstruct() / 1e100, X) < 0.1
+    assert not hasattr(model, "outliers_")
+    assert hasattr(model.set_params(outliers="auto").fit(H), "outliers_")
+    assert not hasattr(model.set_params(outliers=None).fit(H), "outliers_")
+    # a rank that the first rows could not have is found when there are more
+    assert sg.MatrixCompletion(3).partial_fit(X[:2]).partial_fit(X[2:]).rank_ == 3
+
+
+def test_no_weight_is_missing():
+    _, Y, rng = table((40, 30), rank=2, noise=0.1)
+    weight = (rng.random(Y.shape) < 0.6).astype(float)
+    spoilt = np.where(weight > 0, Y, 50 * rng.standard_normal(Y.shape))
+    expected = sg.MatrixCompletion(random_state=0).fit(np.where(weight > 0, Y, np.nan))
+    model = sg.MatrixCompletion(random_state=0).fit(spoilt, entry_weight=weight)
+    np.testing.assert_allclose(model.reconstruct(), expected.reconstruct(), rtol=1e-6)
+    by_sparse = sg.MatrixCompletion(random_state=0).fit(
+        sparse.coo_array(spoilt), entry_weight=sparse.csr_array(weight)
+    )
+    np.testing.assert_allclose(by_sparse.reconstruct(), expected.reconstruct(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("center", ["rows", "both"])
+@pytest.mark.parametrize("scale", ["rows", "columns", "both"])
+def test_units_do_not_matter_beside_offsets(center, scale):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        Y = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 9)) + 3
+        Y = Y + 0.1 * rng.standard_normal(Y.shape)
+        options = {"rank": 1, "center": center, "scale": scale, "random_state": 0}
+        one, other = (sg.MatrixCompletion(**options).fit(s * Y) for s in (1.0, 1e6))
+        np.testing.assert_allclose(1e6 * one.reconstruct(), other.reconstruct(), rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_time_limits_hold():
+    import time
+
+    _, Y, rng = table((300, 200), rank=8, noise=0.05)
+    H = holes(Y, rng)
+    for model in (sg.MatrixCompletion(max_time=0.1), sg.RobustPCA(max_time=0.1)):
+        began = time.perf_counter()
+        model.set_params(random_state=0).fit(H)
+        assert time.perf_counter() - began < 5  # a step is not cut in two
+        assert "time limit of 0.1 s" in model.status_
+
+
+def test_kinds_are_not_mixed():
+    torch = library("torch")
+    _, Y, rng = table(noise=0.05)
+    H = holes(Y, rng)
+    model = sg.MatrixCompletion(2).fit(H)
+    with pytest.raises(TypeError, match="convert X to numpy"):
+        model.transform(torch.asarray(H))
+    whole = torch.asarray((10 * Y).astype(np.int64))
+    seen = torch.asarray(rng.random(Y.shape) < 0.7)
+    filled = sg.MatrixCompletion(2).fit(whole, observed=seen).transform(whole, observed=seen)
+    assert filled.dtype == torch.float64
+
+
+def test_regression_knows_when_there_is_nothing():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((60, 6, 5))
+    model = sg.MatrixRegressor(2, random_state=0).fit(A, rng.standard_normal(60))
+    assert np.var(model.predict(rng.standard_normal((200, 6, 5)))) < 0.05
+    assert np.abs(sg.MatrixRegressor(2).fit(0 * A, np.arange(60.0)).coef_).max() == 0
+    with pytest.raises(ValueError, match="rows of shape"):
+        model.predict(np.swapaxes(A, 1, 2))
+    with pytest.raises(ValueError, match="masked"):
+        model.fit(A, np.ma.masked_array(np.ones(60), np.arange(60) > 3))

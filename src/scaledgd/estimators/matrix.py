@@ -202,6 +202,9 @@ def canonical(F: Bordered) -> Bordered:
         u = F.u[:, None]
         share = (u.T @ L) / xp.sum(u * u)
         c, L = c + R @ share.T, L - u @ share
+    if F.u is not None and F.v is not None:
+        share = (v.T @ c) / xp.sum(v * v)
+        b, c = b + u @ share, c - v @ share
     return replace(F, L=xp.concat([L, b], axis=1), R=xp.concat([R, c], axis=1))
 
 
@@ -237,10 +240,11 @@ def least_squares(
     """Fit a rank: told nothing about κ, the noise, or how hard the sampling is."""
     m, dof = cells.size, degrees(rank, cells.shape)
     rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
-    if m >= 3.5 * dof:
+    best: State | None = None
+    if m >= 2 * dof:
         first = _beginning(problem, start, rank)
         result = budget.run(problem, first, Alternating(), rules, stage="least squares")
-        for _ in range(3):
+        for _ in range(3 if m >= 3.5 * dof else 0):
             if _fits(result.state) or budget.out_of_time or not structured(result.state, cells):
                 break
             repaired = _repaired(result.state)
@@ -248,10 +252,10 @@ def least_squares(
             if float(again.state.value) > 0.9 * float(result.state.value):
                 break
             result = again
-        if _fits(result.state) or m >= 6 * dof:
-            return result.state
+        best = result.state
+        if _fits(best) or m >= 6 * dof or budget.out_of_time:
+            return best
     few: list[StoppingRule] = [vanished(0.1 * budget.tol), stalled(1e-4)]
-    best: State | None = None
     for first_of in (grown(rank, start=start), lambda p: _beginning(p, start, rank)):
         result = budget.run(problem, first_of(problem), ScaledLBFGS(), few, stage="few cells")
         if best is None or float(result.state.value) < float(best.value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -219,15 +220,16 @@ def weighted(cells: Cells, entry: Any, sample: Any, dense: bool) -> Cells:
                 "weight per row"
             )
         weight = weight * cells.along(0, sample)
-    mean = float(xp.mean(weight))
-    if mean == 0.0:
+    whole = Cells(cells.index, cells.y, cells.shape, weight)
+    if bool(xp.any(weight == 0)):
+        # what has no weight is as good as missing
+        whole = whole.some(xp.nonzero(xp.reshape(weight, (-1,)) > 0)[0])
+    if not whole.size:
         raise ValueError("all weights are zero: nothing can be fitted")
-    flat = xp.reshape(weight, (-1,))
-    if bool(xp.all(flat == flat[0])):
-        return cells
-    whole = Cells(cells.index, cells.y, cells.shape, weight / mean)
-    # what has no weight is as good as missing
-    return whole.some(xp.nonzero(flat > 0)[0]) if bool(xp.any(flat == 0)) else whole
+    kept: Any = whole.weight
+    if bool(xp.all(kept == xp.reshape(kept, (-1,))[0])):
+        return replace(whole, weight=None)
+    return replace(whole, weight=kept / float(xp.mean(kept)))
 
 
 def _entry_weight(cells: Cells, entry: Any, dense: bool) -> Any:
