@@ -189,7 +189,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         model = RowModel(
             size,
             choice,
-            replace(scale, rows=None if scale.rows is None else scale.rows),
+            scale,
             F.R,
             F.v,
             None if ridge is None else ridge[0],
@@ -287,7 +287,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         threshold: float | None,
     ) -> None:
         """Fitted attributes, in the units of the data."""
-        xp, r, size = array_namespace(F.R), F.rank, self._model.size
+        r, size = F.rank, self._model.size
         rows = size if known.rows is None else size * known.rows[:, None]
         columns = 1.0 if known.columns is None else known.columns[:, None]
         plain = Bordered(rows * F.L[:, :r], columns * F.R[:, :r])
@@ -300,23 +300,20 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             held = plain if self._model.non_negative else balanced
             self.factors_ = LowRank(held.L, held.R)
         else:
-            self.factors_ = LowRank(
-                xp.zeros_like(known_ones(F, 0)), xp.zeros_like(known_ones(F, 1))
-            )
+            zeros = (0 * whole.counts(k)[:, None] for k in (0, 1))
+            self.factors_ = LowRank(*zeros)
         self.rank_ = r
         self.components_, self.singular_values_ = V.T, s
-        # offsets are additive: b stands beside 1/d₂ and c beside 1/d₁
-        row = 0 * self.factors_.L[:, 0]
-        column = 0 * self.factors_.R[:, 0]
+        # offsets are additive: b stands beside 1/d₂ and c beside 1/d₁, and the mean goes with
+        # the side that is not scaled
+        row, column = 0 * whole.counts(0), 0 * whole.counts(1)
         if F.v is not None:
-            row = row + size * F.L[:, r] * (1.0 if known.rows is None else known.rows)
+            row = row + F.L[:, r] + (known.mean if known.columns is None else 0.0)
         if F.u is not None:
-            column = column + size * F.R[:, r] * (1.0 if known.columns is None else known.columns)
-        if known.mean and F.v is not None and known.columns is None:
-            row = row + size * known.mean * (1.0 if known.rows is None else known.rows)
-        elif known.mean:
-            column = column + size * known.mean * columns_of(known)
-        self.row_offset_, self.column_offset_ = row, column
+            also = F.v is None or known.columns is not None
+            column = column + F.R[:, r] + (known.mean if also else 0.0)
+        self.row_offset_ = size * (row if known.rows is None else row * known.rows)
+        self.column_offset_ = size * (column if known.columns is None else column * known.columns)
         index = whole.coordinates
         self._note_residual(whole, index, posterior, threshold, known)
 
@@ -396,19 +393,8 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         return tags
 
 
-def known_ones(F: Bordered, mode: int) -> Array:
-    """A column as long as a mode."""
-    xp = array_namespace(F.R)
-    n = F.modes[mode].shape[0]
-    return xp.ones((n, 1), dtype=F.R.dtype, device=F.R.device)
-
-
-def columns_of(known: Scales) -> Any:
-    return 1.0 if known.columns is None else known.columns
-
-
 def _sparse_outliers(values: Array, out: Array, whole: Cells) -> Any:
-    """What was rejected, as a SciPy sparse array (a list of such for tensors is not needed)."""
+    """What was rejected, as a SciPy sparse array of the shape of the data."""
     from scipy.sparse import coo_array
 
     def host(x: Any) -> Any:
