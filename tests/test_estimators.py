@@ -382,6 +382,15 @@ def test_completion_does_not_know_condition_numbers(kappa):
     assert model.converged_
 
 
+def test_spectra_over_many_decades_are_found_from_the_top():
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((400, 8)))[0] for _ in range(2))
+    X = 400 * (U * np.geomspace(1, 1e-5, 8)) @ V.T
+    model = sg.MatrixCompletion(rank=8).fit(holes(X, rng, 0.25))
+    assert model.rank_ == 8
+    assert relative(model.reconstruct(), X) < 1e-8
+
+
 @pytest.mark.parametrize("kappa", [1, 100])
 def test_few_entries_are_enough(kappa):
     X, Y, rng = table((150, 150), rank=5, kappa=kappa)

@@ -242,17 +242,23 @@ def least_squares(
     rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
     best: State | None = None
     if m >= 2 * dof:
-        first = _beginning(problem, start, rank)
-        result = budget.run(problem, first, Alternating(), rules, stage="least squares")
-        for _ in range(3 if m >= 3.5 * dof else 0):
-            if _fits(result.state) or budget.out_of_time or not structured(result.state, cells):
+
+        def run(F: Any, stage: str = "repair") -> State:
+            return budget.run(problem, F, Alternating(), rules, stage=stage).state
+
+        best = run(_beginning(problem, start, rank), "least squares")
+        for _ in range(3 if m >= 3.5 * dof and rank > 1 else 0):
+            if _fits(best) or budget.out_of_time or not structured(best, cells):
                 break
-            repaired = _repaired(result.state)
-            again = budget.run(problem, repaired, Alternating(), rules, stage="repair")
-            if float(again.state.value) > 0.9 * float(result.state.value):
+            again = run(without_weakest(best, run))
+            if float(again.value) > 0.9 * float(best.value):
                 break
-            result = again
-        best = result.state
+            best = again
+        if m >= 3.5 * dof and not (_fits(best) or budget.out_of_time) and structured(best, cells):
+            # a spectrum over many decades is found from its top
+            patient = grown(rank, Alternating(), start=start, tol=0.2, max_iter=8)
+            again = run(patient(problem), "grown")
+            best = again if float(again.value) < float(best.value) else best
         if _fits(best) or m >= 6 * dof or budget.out_of_time:
             return best
     few: list[StoppingRule] = [vanished(0.1 * budget.tol), stalled(1e-4)]
@@ -276,12 +282,11 @@ def _beginning(problem: Observed, start: Bordered, rank: int) -> Bordered:
     return bordered(spectral(rank, tol=1e-2)(problem), start)
 
 
-def _repaired(state: State) -> Any:
-    """The weakest component gives way to what the residual shows most."""
+def without_weakest(state: State, run: Callable[[Any], State]) -> Any:
+    """The weakest component gives way to what the residual of the others shows most."""
     F: Any = state.factors
     U, s, V = singular(F)
-    kept = with_part(F, U[:, :-1], s[:-1], V[:, :-1])
-    return widened(state.again(kept), 1)  # type: ignore[misc]
+    return widened(run(with_part(F, U[:, :-1], s[:-1], V[:, :-1])), 1)
 
 
 # ---- noise: the ridge, and the columns that the data support

@@ -17,7 +17,7 @@ from array_api_compat import array_namespace, device
 
 from .. import kernels
 from ..factors import Bordered
-from ..initialize import spectral, widened
+from ..initialize import spectral
 from ..linalg import epsilon, truncated_svd
 from ..losses import HardTrim, median_threshold
 from ..methods import Alternating
@@ -33,6 +33,7 @@ from .matrix import (
     singular,
     structured,
     with_part,
+    without_weakest,
 )
 from .rules import Budget, difference
 
@@ -198,7 +199,7 @@ def robust_least_squares(
             break
         tries = [_anew(cells, state, shares)] if any(astray) else []
         if rank > 1:
-            tries.append(lambda state: _without_weakest(state, run))
+            tries.append(lambda state: without_weakest(state, run))
         for repair in tries:
             again = run(repair(state))
             level, best = threshold(again), threshold(state)
@@ -251,13 +252,6 @@ def _put(B: Array, chosen: Array, rows: Array) -> Array:
     where = xp.asarray(place, device=device(B))
     other = xp.take(rows, xp.where(where >= 0, where, xp.zeros_like(where)), axis=0)
     return xp.where((where >= 0)[:, None], other, B)
-
-
-def _without_weakest(state: State, run: Any) -> Any:
-    """The weakest component gives way to what the residual of the others shows most."""
-    F: Any = state.factors
-    U, s, V = singular(F)
-    return widened(run(with_part(F, U[:, :-1], s[:-1], V[:, :-1])), 1)
 
 
 def settle(cells: Cells, state: State, outliers: Any, budget: Budget) -> tuple[State, float]:
