@@ -397,6 +397,8 @@ class Alternating:
                 f"{type(problem).__name__} with {type(factors).__name__} use ScaledGD"
             )
         order = factors.free if self.update is None else self.update
+        # offsets of one side, and no factors yet, leave the other block without columns
+        order = tuple(k for k in order if 0 not in factors.blocks[k].shape)
         for k in order:
             factors = state.factors.moved(k, -state.block_step(k, steps=self.steps))
             if k != order[-1]:
