@@ -9,6 +9,7 @@ in a video) decays slowly from far above it, so that an edge alone would never e
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,7 +198,7 @@ def robust_least_squares(
         exact = threshold(state) <= 1e-5 * typical
         if budget.out_of_time or (not any(astray) and (exact or not structured(state, cells))):
             break
-        tries = [_anew(cells, state, shares)] if any(astray) else []
+        tries = [_anew(cells, shares)] if any(astray) else []
         if rank > 1:
             tries.append(lambda state: without_weakest(state, run))
         for repair in tries:
@@ -213,7 +214,7 @@ def robust_least_squares(
     return state
 
 
-def _anew(cells: Cells, state: State, shares: list[Array]) -> Any:
+def _anew(cells: Cells, shares: list[Array]) -> Callable[[State], Any]:
     """Rows and columns that were rejected for the most part, solved for on their own."""
 
     def repair(state: State) -> Any:
