@@ -201,8 +201,26 @@ class Entries(Operator):
         return self.pattern
 
 
+class Around(Operator):
+    """What is made of the measurements of another operator, its field `operator`."""
+
+    operator: Operator
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.operator.shape
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return self.operator.measured
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return self.operator.arrays
+
+
 @dataclass(frozen=True, eq=False)
-class Weighted(Operator):
+class Weighted(Around):
     """Measurements of different worth: A(X) times the square root of a weight each.
 
     The data must be multiplied by `root` too.
@@ -233,14 +251,6 @@ class Weighted(Operator):
                 f"root must have the shape of the measurements, {self.measured}, "
                 f"not {tuple(self.root.shape)}"
             )
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.operator.shape
-
-    @property
-    def measured(self) -> tuple[int, ...]:
-        return self.operator.measured
 
     @property
     def arrays(self) -> dict[str, Array]:

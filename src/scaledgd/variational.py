@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -203,16 +204,9 @@ def current(state: State) -> Posterior:
     if known is not None and [v.shape[0] for v in known.prior] == [B.shape[1] for B in F.blocks]:
         return known  # type: ignore[no-any-return]
     measured = state.problem.y
-    return Posterior.first(F, 2 * float(state.value) / max(1, _size(measured)))
-
-
-def _size(x: Array) -> int:
-    size = 1
-    for n in x.shape:
-        size *= n
-    return size
+    return Posterior.first(F, 2 * float(state.value) / max(1, math.prod(measured.shape)))
 
 
 def mean_square(problem: Any) -> float:
     """Of the data."""
-    return 2 * float(problem.value_at_zero) / max(1, _size(problem.y))
+    return 2 * float(problem.value_at_zero) / max(1, int(math.prod(problem.y.shape)))

@@ -77,10 +77,6 @@ class Cells:
             y = y * operator.root
         return Observed(operator, y, Squared() if loss is None else loss)
 
-    def over(self, index_values: Any) -> Any:
-        """Values along coordinates, in the shape of y."""
-        return array_namespace(self.y).reshape(index_values, self.y.shape)
-
     def with_values(self, y: Array) -> Cells:
         return replace(self, y=y)
 

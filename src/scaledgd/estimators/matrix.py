@@ -234,17 +234,22 @@ def structured(state: State, cells: Cells) -> bool:
 # ---- a given rank, least squares
 
 
+def alternate(problem: Observed, F: Any, budget: Budget, stage: str) -> State:
+    """Alternate until the data are reproduced, or the loss does not fall any more."""
+    rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
+    return budget.run(problem, F, Alternating(), rules, stage=stage).state
+
+
 def least_squares(
     problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
 ) -> State:
     """Fit a rank: told nothing about κ, the noise, or how hard the sampling is."""
     m, dof = cells.size, degrees(rank, cells.shape)
-    rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
     best: State | None = None
     if m >= 2 * dof:
 
         def run(F: Any, stage: str = "repair") -> State:
-            return budget.run(problem, F, Alternating(), rules, stage=stage).state
+            return alternate(problem, F, budget, stage)
 
         best = run(_beginning(problem, start, rank), "least squares")
         for _ in range(3 if m >= 3.5 * dof and rank > 1 else 0):
@@ -539,8 +544,7 @@ def fit_given(
     problem = cells.problem()
     rank = min(rank, *cells.shape)
     if start.rank:
-        rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
-        state = budget.run(problem, start, Alternating(), rules, stage="warm start").state
+        state = alternate(problem, start, budget, "warm start")
     elif cells.size < 1.3 * degrees(rank, cells.shape):
         return fit_few(cells, start, rank, budget, rng)
     else:

@@ -17,7 +17,7 @@ from ..factors import Factors, LowRank, Tucker
 from ..initialize import hosvd, small_random, spectral
 from ..linalg import fix_signs, inner
 from ..methods import Alternating
-from ..operators import Operator, Sensing
+from ..operators import Around, Operator, Sensing
 from ..problems import Observed
 from ..solve import State
 from .base import LowRankEstimator
@@ -25,8 +25,7 @@ from .cells import Cells, magnitude, scaled_by
 from .matrix import singular
 from .rules import Budget, change, settled, vanished
 from .tables import given_back, numeric
-from .tucker import degrees as tensor_degrees
-from .tucker import possible, spectra
+from .tucker import degrees, possible, spectra
 
 Array = Any
 
@@ -36,22 +35,10 @@ RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Centred(Operator):
+class Centred(Around):
     """Measurements without their mean: what an intercept leaves."""
 
     operator: Operator
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.operator.shape
-
-    @property
-    def measured(self) -> tuple[int, ...]:
-        return self.operator.measured
-
-    @property
-    def arrays(self) -> dict[str, Array]:
-        return self.operator.arrays
 
     def apply(self, factors: Factors) -> Array:
         return _centred(self.operator.apply(factors))
@@ -82,10 +69,6 @@ class Measurements:
         if not self.intercept:
             return Observed(plain, self.y)
         return Observed(Centred(plain), _centred(self.y))
-
-
-def _dof(ranks: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    return tensor_degrees(ranks, shape)
 
 
 def _beginning(problem: Observed, ranks: tuple[int, ...]) -> Any:
@@ -323,13 +306,13 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         self.coef_ = given_back(self.factors_.full(), kind)
         off = y - fitted - self.intercept_
         m = y.shape[0]
-        free = m - _dof(ranks, self.shape_) - intercept
+        free = m - degrees(ranks, self.shape_) - intercept
         self.noise_variance_ = float(xp.sum(off * off)) / max(free, 0.1 * m, 1)
         self.ridge_, self.rank_path_ = ridge, trail
         self.center_, self.scale_, self.diagnostics_ = self.center, "none", []
         if free < 0:
             self.diagnostics_ = [
-                f"there are {m} measurements but {_dof(ranks, self.shape_)} degrees of freedom"
+                f"there are {m} measurements but {degrees(ranks, self.shape_)} degrees of freedom"
             ]
         self._finish(budget)
         return self
@@ -341,18 +324,18 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         if wanted is not None:
             if given is not None:
                 return wanted, given, [{"rank": wanted, "ridge": given, "why": "given"}]
-            if m >= 1.5 * _dof(wanted, self.shape_):
+            if m >= 1.5 * degrees(wanted, self.shape_):
                 quick = fit_ranks(data, wanted, 0.0, budget.apart(1e-6, 60))
                 noise = 2 * float(quick.value)
                 exact = noise <= 1e-8 * 2 * float(quick.problem.value_at_zero)
-                if exact or m >= 10 * _dof(wanted, self.shape_):
+                if exact or m >= 10 * degrees(wanted, self.shape_):
                     return wanted, 0.0, [{"rank": wanted, "ridge": 0.0, "why": "given"}]
             (_, ridge), trail = choose(data, [(wanted, t) for t in RIDGES], rng, budget)
             return wanted, ridge, trail
         sizes: list[tuple[int, ...]] = []
         for size in LADDER:
             ranks = possible((size,) * len(self.shape_), self.shape_)
-            if ranks not in sizes and (not sizes or _dof(ranks, self.shape_) < 0.9 * m):
+            if ranks not in sizes and (not sizes or degrees(ranks, self.shape_) < 0.9 * m):
                 sizes.append(ranks)
         grid = [(ranks, 0.0 if given is None else given) for ranks in sizes]
         (ranks, ridge), trail = choose(data, grid, rng, budget)

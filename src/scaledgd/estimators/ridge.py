@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from ..factors import Bordered
 from ..methods import Alternating, NonNegative
 from ..solve import State
 from .cells import Cells
-from .matrix import _beginning, singular, with_part
+from .matrix import _beginning, edge, singular, with_part
 from .rules import Budget, beside_residual, change, settled, vanished
 
 Array = Any
@@ -28,8 +27,7 @@ def fit_ridge(
     """
     xp = array_namespace(cells.y)
     n1, n2 = cells.shape
-    rms = math.sqrt(float(xp.mean(cells.y * cells.y)))
-    level = ridge * rms * math.sqrt(cells.p) * (math.sqrt(n1) + math.sqrt(n2))
+    level = ridge * edge(cells, float(xp.mean(cells.y * cells.y)))
     first = (
         start if start.rank or not rank else _beginning(cells.problem(), start, min(rank, n1, n2))
     )

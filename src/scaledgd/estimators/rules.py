@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +24,6 @@ class Budget:
     tol: float = 1e-9
     max_iter: int = 500
     max_time: float | None = None
-    callback: Callable[[State], Any] | None = None
     history: list[Record] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
     converged: bool = True
@@ -42,7 +40,7 @@ class Budget:
     ) -> Result:
         rules = [*stop, self._in_time]
         most = self.max_iter if max_iter is None else min(max_iter, self.max_iter)
-        result = solve(problem, init, method, max_iter=most, stop=rules, callback=self.callback)
+        result = solve(problem, init, method, max_iter=most, stop=rules)
         done = len(self.history)
         before = self.history[-1]["seconds"] if done else 0.0
         self.history += [
