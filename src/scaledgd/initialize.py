@@ -305,6 +305,7 @@ def grown(
     tol: float = 1e-3,
     max_iter: int = 60,
     rng: Seed = 0,
+    run: Callable[..., Any] = solve,
 ) -> Init:
     """Grow the rank one column at a time: for few observations, and extreme κ.
 
@@ -325,6 +326,8 @@ def grown(
     max_iter : int
         or for so many iterations.
     rng : int or numpy.random.Generator
+    run : callable
+        Takes the arguments of `solve`, and runs the refinements.
 
     Examples
     --------
@@ -342,7 +345,7 @@ def grown(
         while factors.rank < r:
             stop = loss_change(tol)
             most = max_iter if math.prod(factors.L.shape) else 0
-            state = solve(problem, factors, refine, max_iter=most, stop=stop).state
+            state = run(problem, factors, refine, max_iter=most, stop=stop).state
             factors = widened(state, 1, rng=rng)
         grown_factors: Factors = factors
         return grown_factors

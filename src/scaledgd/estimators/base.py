@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import numbers
-import sys
-import time
+import os
+import threading
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -19,22 +21,78 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
+from ..solve import Record, State
+from .budget import Budget, Desk, Journal, log
 from .cells import Cells, components, magnitude, same_library, scaled_by
 from .matrix import degrees
-from .rules import Budget
+from .packing import fingerprint
+from .progress import display, report
 from .tables import check_dense_size, given_back
 
 Array = Any
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+try:
+    from sklearn.callback import CallbackSupportMixin as CallbackSupport
+    from sklearn.callback import with_callbacks
+except ImportError:  # scikit-learn below 1.9 has none
+
+    class CallbackSupport:  # type: ignore[no-redef]
+        """No callbacks."""
+
+    with_callbacks = None
+
+
+def supervised(method: Decorated) -> Decorated:
+    """Let scikit-learn's callbacks, where it has them, end when a fit does."""
+    return method if with_callbacks is None else with_callbacks(method)
+
 
 SIDES = ("auto", "none", "rows", "columns", "both")
+
+
+_running: list[Any] = []
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def limited_threads(most: int) -> Iterator[None]:
+    """Limit the threads of BLAS and its like; what was is restored when no fit runs any more.
+
+    The limit is of the whole process: of fits that run side by side the first sets it, because
+    one that restored what another had set would leave it so for ever.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with _lock:
+        if not _running:
+            _running.append(threadpool_limits(limits=most))
+        _running.append(None)
+    try:
+        yield
+    finally:
+        with _lock:
+            _running.pop()
+            if len(_running) == 1:
+                _running.pop().restore_original_limits()
+
+
+def _described(value: Any) -> str:
+    """A parameter in words that are the same whenever it is."""
+    return type(value).__name__ if isinstance(value, np.random.RandomState) else repr(value)
 
 
 class DataWarning(UserWarning):
     """The data cannot say all that is asked of them."""
 
 
-class LowRankEstimator(BaseEstimator):
-    """Parameters that mean the same for every estimator."""
+class LowRankEstimator(CallbackSupport, BaseEstimator):
+    """Parameters that mean the same for every estimator, and how a fit is carried out.
+
+    A kind of estimator says how it divides its data (`_split`, `_joined`), how a fit is
+    found (`_search`), what is to be made of an iterate where that was broken off
+    (`_salvaged`), and what is learnt from what was found (`_end`).
+    """
 
     def __init__(
         self,
@@ -44,6 +102,7 @@ class LowRankEstimator(BaseEstimator):
         scale: str = "auto",
         ridge: Any = "auto",
         clip: Any = None,
+        calibrate: float | None = None,
         tol: float = 1e-9,
         max_iter: int = 500,
         max_time: float | None = None,
@@ -51,12 +110,15 @@ class LowRankEstimator(BaseEstimator):
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        checkpoint: Any = None,
+        interrupt: str = "raise",
     ) -> None:
         self.rank = rank
         self.center = center
         self.scale = scale
         self.ridge = ridge
         self.clip = clip
+        self.calibrate = calibrate
         self.tol = tol
         self.max_iter = max_iter
         self.max_time = max_time
@@ -64,6 +126,8 @@ class LowRankEstimator(BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.checkpoint = checkpoint
+        self.interrupt = interrupt
 
     def _check_params(self) -> None:
         for name in ("center", "scale"):
@@ -87,6 +151,12 @@ class LowRankEstimator(BaseEstimator):
             low, high = self._clip()
             if not low <= high:
                 raise ValueError(f"clip must be (lo, hi) with lo <= hi, not {self.clip!r}")
+        if self.calibrate is not None:
+            checks.number("calibrate", self.calibrate, least=0, most=0.5)
+        if self.checkpoint is not None and not isinstance(self.checkpoint, (str, os.PathLike)):
+            raise TypeError(f"checkpoint must be a path, not {self.checkpoint!r}")
+        if self.interrupt not in ("raise", "return"):
+            raise ValueError(f'interrupt must be "raise" or "return", not {self.interrupt!r}')
         outliers = self._outliers()
         if isinstance(outliers, str) and outliers != "auto":
             raise ValueError(f'outliers must be None, "auto" or a fraction, not {outliers!r}')
@@ -122,12 +192,80 @@ class LowRankEstimator(BaseEstimator):
             values = array_namespace(values).clip(values, low, high)
         return values
 
-    def _budget(self) -> Budget:
-        return Budget(self.tol, self.max_iter, self.max_time, began=time.perf_counter())
+    # ---- carrying out a fit
 
-    def _generator(self) -> np.random.Generator:
+    @supervised
+    def _fit(
+        self, fresh: Any, kind: Any, dense: bool, again: bool = False, X: Any = None, y: Any = None
+    ) -> Self:
+        """Fit data that were read; where asked, go on from an earlier fit."""
+        again = again and self.__sklearn_is_fitted__()
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return np.random.default_rng(seed)
+        desk = Desk(Journal(self.checkpoint, self._about(fresh, again, int(seed))))
+        rng = np.random.default_rng(desk.journal.about.get("seed", int(seed)))
+        budget = Budget(self.tol, self.max_iter, self.max_time, desk=desk)
+        known, held = self._split(fresh, rng)
+        if again:
+            known, held = self._joined(self._cells, known), self._joined(self._held, held)
+        stopped: KeyboardInterrupt | None = None
+        surroundings = self._threads(), np.errstate(over="ignore", under="ignore")
+        with surroundings[0], surroundings[1], display(type(self).__name__, self.verbose) as shown:
+            desk.watch = self._watch(shown, known, kind, dense, X, y)
+            try:
+                found = self._search(known, again, budget, rng)
+            except KeyboardInterrupt as error:
+                desk.journal.close()
+                found, stopped = self._salvaged(known, budget), error
+                if found is None:
+                    raise
+                at = desk.latest.t  # type: ignore[union-attr]
+                budget.converged, budget.status = False, f"interrupted at iteration {at}"
+            self._kind, self._came_dense = kind, dense
+            self._end(found, known, held)
+        self._finish(budget, stopped is None)
+        if stopped is None:
+            desk.journal.finish()
+        elif self.interrupt == "raise":
+            raise stopped
+        return self
+
+    def _about(self, fresh: Any, again: bool, seed: int) -> dict[str, Any]:
+        """What a checkpoint must agree with."""
+        if self.checkpoint is None:
+            return {}
+        free = ("verbose", "n_jobs", "max_time", "checkpoint", "interrupt")
+        asked = {k: _described(v) for k, v in self.get_params(deep=False).items() if k not in free}
+        start = self.__sklearn_is_fitted__() and (again or self.warm_start)
+        blocks = tuple(self.factors_.blocks) if start else ()
+        about = {"estimator": type(self).__name__, "data": fingerprint(*fresh.parts)}
+        return {**about, **asked, "earlier fit": fingerprint(blocks), "seed": seed}
+
+    def _watch(self, shown: Any, known: Any, kind: Any, dense: bool, X: Any, y: Any) -> Any:
+        """What looks at every iterate: progress, and scikit-learn's callbacks."""
+        context = None
+        if getattr(self, "_skl_callbacks", None):
+            context = self._init_callback_context(max_subtasks=None)
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+
+        def ended(budget: Budget) -> Any:
+            other = copy.copy(self)
+            other._kind, other._came_dense = kind, dense
+            found = self._salvaged(known, budget)
+            if found is None:
+                return None
+            other._end(found, known, None)
+            return {k: v for k, v in vars(other).items() if vars(self).get(k) is not v}
+
+        def watch(stage: str, state: State, history: list[Record], budget: Budget) -> bool:
+            report(shown, stage, state, history, budget)
+            if context is None:
+                return False
+            now = context.subcontext(task_name=stage)
+            about = {"X": X, "y": y, "reconstruction_attributes": partial(ended, budget)}
+            now.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            return bool(now.call_on_fit_task_end(estimator=self, **about))
+
+        return watch
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
@@ -135,14 +273,9 @@ class LowRankEstimator(BaseEstimator):
             yield
             return
         from joblib import effective_n_jobs
-        from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(limits=effective_n_jobs(self.n_jobs)):
+        with limited_threads(effective_n_jobs(self.n_jobs)):
             yield
-
-    def _say(self, line: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {line}", file=sys.stderr)
 
     def _normal(self, cells: Cells) -> tuple[Cells, float]:
         """The cells divided by a power of two, so that their root mean square is about 1."""
@@ -185,20 +318,20 @@ class LowRankEstimator(BaseEstimator):
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         self.diagnostics_ = found
         if found:
-            warnings.warn("; ".join(found), DataWarning, stacklevel=5)
+            warnings.warn("; ".join(found), DataWarning, stacklevel=6)
 
-    def _finish(self, budget: Budget) -> None:
+    def _finish(self, budget: Budget, warn: bool) -> None:
         self.converged_ = budget.converged
         self.status_ = budget.status
         self.history_ = budget.history
         self.n_iter_ = max(1, len(budget.history) - 1)
-        self._say(budget.status)
-        if not budget.converged:
+        log.info("%s: %s", type(self).__name__, budget.status)
+        if not budget.converged and warn:
             warnings.warn(
                 f"not converged: {budget.status}; raise max_iter (now {self.max_iter}) or "
                 f"max_time, or loosen tol (now {self.tol:g})",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _same_library(self, cells: Cells) -> None:

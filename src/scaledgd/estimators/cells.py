@@ -14,11 +14,13 @@ from ..linalg import unfold
 from ..losses import Loss, Squared
 from ..operators import Entries, Full, Operator, Weighted
 from ..problems import Observed
+from .packing import host, packable
 
 Array = Any
 Index = tuple[Array, ...]
 
 
+@packable
 @dataclass(frozen=True, eq=False)
 class Cells:
     """Values at coordinates.
@@ -40,6 +42,11 @@ class Cells:
     @property
     def size(self) -> int:
         return math.prod(self.y.shape)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """All that there is, to tell one from another."""
+        return self.shape, self.index, self.y, self.weight
 
     @property
     def p(self) -> float:
@@ -112,7 +119,7 @@ class Cells:
             weight = None if self.weight is None else xp.take(self.weight, chosen, axis=mode)
             return Cells(None, xp.take(self.y, chosen, axis=mode), shape, weight)
         place = np.full(self.shape[mode], -1)
-        place[np.asarray(_to_host(chosen))] = np.arange(chosen.shape[0])
+        place[host(chosen)] = np.arange(chosen.shape[0])
         position = xp.take(xp.asarray(place, device=device(self.y)), self.index[mode])
         inside = xp.nonzero(position >= 0)[0]
         some = self.some(inside)
@@ -203,6 +210,26 @@ def held_out(cells: Cells, fraction: float, rng: np.random.Generator, parts: int
     return pairs
 
 
+def split_cells(
+    cells: Cells, fraction: float | None, rng: np.random.Generator
+) -> tuple[Cells, Cells | None]:
+    """Cells to fit, and cells to calibrate with."""
+    if not fraction:
+        return cells, None
+    pairs = held_out(cells, fraction, rng, 1)
+    if not pairs:
+        raise ValueError(
+            f"calibrate={fraction:g} of {cells.size} observed entries leaves none to fit or none "
+            "to calibrate with; observe more, or set calibrate=None"
+        )
+    return pairs[0]  # type: ignore[no-any-return]
+
+
+def joined_cells(old: Cells | None, new: Cells | None) -> Cells | None:
+    """Cells of a table, and of rows below it."""
+    return old.stacked(new) if old is not None and new is not None else None
+
+
 def components(cells: Cells) -> int:
     """Connected parts of the graph that joins the slices that share a cell; empty ones left out."""
     if cells.index is None:
@@ -210,17 +237,15 @@ def components(cells: Cells) -> int:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    host = [np.asarray(_to_host(i)) for i in cells.index]
+    seats = [host(i) for i in cells.index]
     offsets = np.concatenate([[0], np.cumsum(cells.shape)])
     total = int(offsets[-1])
-    ones = np.ones(len(host[0]), dtype=bool)
-    ends = [(host[0], host[k] + offsets[k]) for k in range(1, len(host))]
+    ones = np.ones(len(seats[0]), dtype=bool)
+    ends = [(seats[0], seats[k] + offsets[k]) for k in range(1, len(seats))]
     rows, columns = (np.concatenate(side) for side in zip(*ends, strict=True))
     edges = coo_array((np.tile(ones, len(ends)), (rows, columns)), shape=(total, total))
     labels = connected_components(edges.tocsr(), directed=False)[1]
-    seen = np.concatenate([np.unique(i) + offset for i, offset in zip(host, offsets, strict=False)])
+    seen = np.concatenate(
+        [np.unique(i) + offset for i, offset in zip(seats, offsets, strict=False)]
+    )
     return len(np.unique(labels[seen]))
-
-
-def _to_host(x: Array) -> Any:
-    return x.cpu() if hasattr(x, "cpu") else x

@@ -13,14 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 from ..factors import Bordered, LowRank
 from ..linalg import fix_signs
 from ..methods import NonNegative
-from ..solve import solve
-from ..variational import Posterior
+from ..solve import State, solve
+from ..variational import Posterior, current
 from .base import LowRankEstimator
-from .cells import Cells, magnitude, same_library, scaled_by
+from .budget import Budget, log
+from .cells import Cells, joined_cells, magnitude, same_library, scaled_by, split_cells
 from .matrix import (
     CHOICES,
     Choice,
     Scales,
+    bordered,
     checked,
     choose,
     degrees,
@@ -31,9 +33,10 @@ from .matrix import (
     singular,
     with_part,
 )
+from .packing import packable
 from .ridge import fit_non_negative, fit_ridge
 from .robust import WITHIN, fit_robust, reject_rows, robust_rank
-from .rules import Budget
+from .robust import threshold as threshold_at
 from .tables import check_dense_size, given_back, read_entries, read_matrix, weighted
 
 Array = Any
@@ -42,6 +45,20 @@ LARGEST_RANK = 60
 """That rank="auto" looks at."""
 
 
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search ends with."""
+
+    size: float
+    choice: Choice
+    scales: Scales
+    state: State
+    ridge: Any
+    threshold: float | None
+    trail: list[dict[str, Any]]
+
+
+@packable
 @dataclass(frozen=True, eq=False)
 class RowModel:
     """All that rows are solved against: what a fit leaves for data to come."""
@@ -123,7 +140,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         self._check_params()
         cells, kind = read_matrix(self, X, observed, reset=True)
         cells = weighted(cells, entry_weight, sample_weight, kind[0] != "sparse")
-        return self._fit(cells, kind, kind[0] != "sparse")
+        return self._fit(cells, kind, kind[0] != "sparse", X=X)
 
     def fit_entries(
         self, index: Any, values: Any, shape: tuple[int, int], *, entry_weight: Any = None
@@ -160,54 +177,73 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         self._check_params()
         fresh, kind = read_matrix(self, X, observed, reset=False)
         self._same_library(fresh)
-        whole = self._cells.stacked(fresh)
-        return self._fit(whole, kind, self._came_dense, again=True)
+        return self._fit(fresh, kind, self._came_dense, again=True, X=X)
 
-    def _fit(self, cells: Cells, kind: Any, dense: bool, again: bool = False) -> Self:
-        with self._threads(), np.errstate(over="ignore", under="ignore"):
-            return self._fitted(cells, kind, dense, again)
-
-    def _fitted(self, whole: Cells, kind: Any, dense: bool, again: bool) -> Self:
-        budget, rng = self._budget(), self._generator()
+    def _search(self, whole: Cells, again: bool, budget: Budget, rng: Any) -> Found:
         known: Any = getattr(self, "_model", None)
         go_on = known is not None and (again or self.warm_start) and self._suits(whole)
         normal, size = self._normal(whole)
         if go_on:
             size = known.size
             normal = whole.with_values(scaled_by(whole.y, size))
+        budget.desk.about["size"] = size
         choice, rank, trail = self._chosen(normal, rng, budget, known if go_on else None)
         scale = scales(normal, choice)
         if go_on:
             scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
+        budget.desk.about.update(choice=choice, scales=scale, trail=trail)
         cells = scale.apply(normal)
         start = empty(cells, choice, scale)
         if go_on and rank:
             start, _ = known.solve(whole)
         state, ridge, threshold = self._solved(cells, start, rank, budget, rng)
+        return Found(size, choice, scale, state, ridge, threshold, trail)
+
+    def _salvaged(self, whole: Cells, budget: Budget) -> Found | None:
+        """What the last whole iterate amounts to, or None where there is none of the table."""
+        about, state = budget.desk.about, budget.desk.latest
+        if state is None or state.factors.shape != whole.shape:
+            return None
+        size, choice = about["size"], about.get("choice", Choice())
+        known = about.get("scales", Scales(None, None))
+        limit = None if self._outliers() is None else threshold_at(state)
+        ridge = None if state.problem.ridge is None else state.problem.ridge
+        F: Any = bordered(state.factors, empty(whole, choice, known))
+        if not getattr(self, "non_negative", False):
+            memory = {**state.memory, "posterior": current(replace(state, factors=F))}
+            state = replace(state, factors=F, memory=memory)
+        return Found(size, choice, known, state, ridge, limit, about.get("trail", []))
+
+    def _end(self, found: Found, whole: Cells, held: Cells | None) -> None:
+        state, ridge, choice = found.state, found.ridge, found.choice
         posterior = state.memory.get("posterior") if ridge is None else None
         F: Any = state.factors
         model = RowModel(
-            size,
+            found.size,
             choice,
-            scale,
+            found.scales,
             F.R,
             F.v,
             None if ridge is None else ridge[0],
             posterior,
-            threshold,
+            found.threshold,
             bool(getattr(self, "non_negative", False)),
         )
-        self._model, self._cells, self._kind, self._came_dense = model, whole, kind, dense
-        self._settings = self._asked()
+        self._model, self._settings = model, self._asked()
+        self._cells, self._held = whole, held
         for name in ("outliers_", "threshold_"):
             self.__dict__.pop(name, None)
-        F, known_scales = model.solve(whole)
-        self._publish(F, known_scales, whole, posterior, threshold)
-        self.rank_path_ = trail
+        F, known = model.solve(whole)
+        self._publish(F, known, whole, posterior, found.threshold)
+        self.rank_path_ = found.trail
         self.center_, self.scale_ = choice.center, choice.scale
         self._warn_of(whole, max(self.rank_, 1))
-        self._finish(budget)
-        return self
+
+    def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
+        return split_cells(cells, self.calibrate, rng)
+
+    def _joined(self, old: Cells | None, new: Cells | None) -> Cells | None:
+        return joined_cells(old, new)
 
     def _suits(self, cells: Cells) -> bool:
         """Whether an earlier fit can be gone on from."""
@@ -243,7 +279,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             return given, rank, [{"rank": rank, "why": "given"}]
         if outliers is not None:
             found, why, trail = robust_rank(cells, rng, budget.apart())
-            self._say(f"rank {found}: {why}")
+            log.info("rank %d: %s", found, why)
             return given, found, [*trail, {"rank": found, "why": why}]
         free = not getattr(self, "non_negative", False)
         choices = tuple(
@@ -251,7 +287,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
             for choice in CHOICES[: None if free else 1]
             if self.center in ("auto", choice.center) and self.scale in ("auto", choice.scale)
         ) or (given,)
-        return choose(cells, choices, LARGEST_RANK, rng, self._say, budget)
+        return choose(cells, choices, LARGEST_RANK, rng, budget)
 
     def _solved(self, cells: Cells, start: Bordered, rank: int, budget: Budget, rng: Any) -> Any:
         """State, fixed ridge (or None), threshold (or None)."""
@@ -481,6 +517,7 @@ class MatrixCompletion(_MatrixEstimator):
         scale: str = "auto",
         ridge: Any = "auto",
         clip: Any = None,
+        calibrate: float | None = None,
         tol: float = 1e-9,
         max_iter: int = 500,
         max_time: float | None = None,
@@ -488,6 +525,8 @@ class MatrixCompletion(_MatrixEstimator):
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        checkpoint: Any = None,
+        interrupt: str = "raise",
     ) -> None:
         super().__init__(
             rank,
@@ -495,6 +534,7 @@ class MatrixCompletion(_MatrixEstimator):
             scale=scale,
             ridge=ridge,
             clip=clip,
+            calibrate=calibrate,
             tol=tol,
             max_iter=max_iter,
             max_time=max_time,
@@ -502,6 +542,8 @@ class MatrixCompletion(_MatrixEstimator):
             random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
+            checkpoint=checkpoint,
+            interrupt=interrupt,
         )
         self.outliers = outliers
         self.non_negative = non_negative

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,19 @@ from array_api_compat import array_namespace
 from ..factors import Bordered
 from ..initialize import grown, spectral, widened
 from ..linalg import epsilon, truncated_svd
-from ..losses import Loss
 from ..methods import Alternating, ScaledLBFGS
 from ..problems import Observed
-from ..solve import Record, State, Stop, StoppingRule, solve
+from ..solve import Record, Result, State, Stop, StoppingRule
 from ..variational import Posterior, Variational, current, mean_square
+from .budget import Budget, light, log, revived
 from .cells import Cells, held_out, medians
-from .rules import Budget, beside_residual, change, settled, stalled, vanished
+from .packing import packable
+from .rules import beside_residual, change, settled, stalled, vanished
 
 Array = Any
 
 
+@packable
 @dataclass(frozen=True)
 class Choice:
     """Which offsets are estimated, and what rows and columns are divided by."""
@@ -74,6 +77,7 @@ def _median(x: Array) -> float:
     return float(array_namespace(x).sort(x)[x.shape[0] // 2]) if x.shape[0] else 0.0
 
 
+@packable
 @dataclass(frozen=True, eq=False)
 class Scales:
     """What the data are divided by, and the mean that is taken off what is left."""
@@ -244,6 +248,17 @@ def least_squares(
     problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
 ) -> State:
     """Fit a rank: told nothing about κ, the noise, or how hard the sampling is."""
+    return budget.step(
+        problem, lambda last, note: _least_squares(problem, cells, start, rank, budget)
+    )
+
+
+def _least_squares(
+    problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
+) -> State:
+    def refits(problem: Any, F: Any, method: Any, max_iter: int, stop: StoppingRule) -> Result:
+        return budget.apart().run(problem, F, method, [stop], max_iter, stage="growth")
+
     m, dof = cells.size, degrees(rank, cells.shape)
     best: State | None = None
     if m >= 2 * dof:
@@ -261,13 +276,13 @@ def least_squares(
             best = again
         if m >= 3.5 * dof and not (_fits(best) or budget.out_of_time) and structured(best, cells):
             # a spectrum over many decades is found from its top
-            patient = grown(rank, Alternating(), start=start, tol=0.2, max_iter=8)
+            patient = grown(rank, Alternating(), start=start, tol=0.2, max_iter=8, run=refits)
             again = run(patient(problem), "grown")
             best = again if float(again.value) < float(best.value) else best
         if _fits(best) or m >= 6 * dof or budget.out_of_time:
             return best
     few: list[StoppingRule] = [vanished(0.1 * budget.tol), stalled(1e-4)]
-    for first_of in (grown(rank, start=start), lambda p: _beginning(p, start, rank)):
+    for first_of in (grown(rank, start=start, run=refits), lambda p: _beginning(p, start, rank)):
         result = budget.run(problem, first_of(problem), ScaledLBFGS(), few, stage="few cells")
         if best is None or float(result.state.value) < float(best.value):
             best = result.state
@@ -327,22 +342,24 @@ def refine(
     tol: float = 0.0,
 ) -> State:
     """Let the data choose the ridge; cut what they do not support."""
-    F: Any = state.factors
     if "posterior" not in state.memory:
-        state = state.again(canonical(F))  # type: ignore[misc]
-    for _ in range(20):
-        if F.L.shape[1] + F.R.shape[1] == 0:
-            return state
-        rules = [beside_residual(1e-3), change(max(tol, budget.tol)), _pruning(cells)]
-        result = budget.run(problem, state, Variational(), rules, max_iter, stage="ridge")
-        # noise alone makes singular values up to 1 of these units here, a signal that can be
-        # seen at all begins at 2
-        state = prune(result.state, cells, 1.1)
-        smaller = state.factors.rank < result.factors.rank  # type: ignore[attr-defined]
-        F = state.factors
-        if not smaller or budget.out_of_time:
-            break
-    return state
+        state = state.again(canonical(state.factors))  # type: ignore
+
+    def work(last: State | None, note: Callable[[State], None]) -> State:
+        now = state if last is None else last
+        while sum(B.shape[1] for B in now.factors.blocks):
+            rules = [beside_residual(1e-3), change(max(tol, budget.tol)), _pruning(cells)]
+            result = budget.run(problem, now, Variational(), rules, max_iter, stage="ridge")
+            # noise alone makes singular values up to 1 of these units here, a signal that can
+            # be seen at all begins at 2
+            now = prune(result.state, cells, 1.1)
+            smaller = now.factors.rank < result.factors.rank  # type: ignore[attr-defined]
+            if not smaller or budget.out_of_time:
+                break
+            note(now)
+        return now
+
+    return budget.step(problem, work)
 
 
 def _pruning(cells: Cells) -> StoppingRule:
@@ -383,12 +400,13 @@ class Path:
 Judge = Callable[[Any], Array]
 
 
-def begin(cells: Cells, start: Bordered, judge: Judge | None, loss: Loss | None = None) -> Path:
+def begin(cells: Cells, start: Bordered, judge: Judge | None, budget: Budget) -> Path:
     """Offsets alone."""
-    problem = cells.problem(loss)
+    problem = cells.problem()
     state = problem.linearize(start)
     if start.L.shape[1] + start.R.shape[1]:
-        state = solve(problem, state, Variational(), max_iter=30, stop=change(1e-3)).state
+        rules = [change(1e-3)]
+        state = budget.apart().run(problem, state, Variational(), rules, 30, "offsets").state
     return _judged(Path(state, problem, cells), judge)
 
 
@@ -405,16 +423,41 @@ def _judged(path: Path, judge: Judge | None) -> Path:
 
 def grow(path: Path, cap: int, judge: Judge | None, budget: Budget, patience: int = 10) -> Path:
     """Add columns until noise explains what was added, or held-out cells get worse."""
+
+    def shrink(path: Path) -> Any:
+        errors = path.best_errors
+        steps = tuple((rank, float(error)) for rank, error in path.steps)
+        seen = {"steps": steps, "best_rank": path.best_rank, "best_errors": errors}
+        return {"state": light(path.state), "ended": path.ended, **seen}
+
+    def restore(kept: Any) -> Path:
+        return replace(path, **{**kept, "state": revived(kept["state"], path.problem)})
+
+    def work(last: Path | None, note: Callable[[Path], None]) -> Path:
+        return _grow(path if last is None else last, cap, judge, budget, patience, note)
+
+    grew: Path = budget.remember(work, shrink, restore)
+    return grew
+
+
+def _grow(
+    path: Path,
+    cap: int,
+    judge: Judge | None,
+    budget: Budget,
+    patience: int,
+    note: Callable[[Path], None],
+) -> Path:
     zero = 2 * float(path.problem.value_at_zero) / path.cells.size
     exact = 1e-14 if epsilon(path.state.factors.blocks[0]) < 1e-10 else 1e-8
     while path.rank < cap and not path.ended and not budget.out_of_time:
         before = path.rank
         state = widen(path.state, min(max(1, before // 10), cap - before))
-        state = _few_sweeps(path.problem, state)
+        state = _few_sweeps(path.problem, state, budget)
         state = prune(state, path.cells)
         ended = ""
         if state.factors.rank <= before:  # type: ignore[attr-defined]
-            state = _few_sweeps(path.problem, state)
+            state = _few_sweeps(path.problem, state, budget)
             ended = "what was added is explained by noise"
         elif current(state).noise < exact * zero:
             ended = "the residual vanished"
@@ -422,14 +465,16 @@ def grow(path: Path, cap: int, judge: Judge | None, budget: Budget, patience: in
         recent = [error for _, error in path.steps[-patience:]]
         if len(path.steps) > patience and min(recent) > path.best and not path.ended:
             path = replace(path, ended="held-out cells got worse")
+        note(path)
     return path
 
 
-def _few_sweeps(problem: Observed, state: State) -> State:
+def _few_sweeps(problem: Observed, state: State, budget: Budget) -> State:
     F: Any = state.factors
     if not F.L.shape[1] + F.R.shape[1]:
         return state
-    return solve(problem, state, Variational(), max_iter=5, stop=beside_residual(1e-2)).state
+    rules = [beside_residual(1e-2)]
+    return budget.apart().run(problem, state, Variational(), rules, 5, "growth").state
 
 
 def widen(state: State, columns: int) -> State:
@@ -468,7 +513,6 @@ def choose(
     choices: tuple[Choice, ...],
     max_rank: int,
     rng: np.random.Generator,
-    report: Callable[[str], None],
     budget: Budget,
     quick: int = 10,
 ) -> tuple[Choice, int, list[dict[str, Any]]]:
@@ -491,24 +535,27 @@ def choose(
         for fit, test in pairs:
             known = scales(fit, choice)
             judge = _judge(known, test)
-            path = begin(known.apply(fit), empty(fit, choice, known), judge)
+            budget.desk.about.update(choice=choice, scales=known)
+            path = begin(known.apply(fit), empty(fit, choice, known), judge, budget)
             paths.append((grow(path, min(most, quick), judge, budget), judge))
         errors = xp.concat([path.best_errors for path, _ in paths])
         trail += [
             {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
             for rank, error in paths[0][0].steps
         ]
-        report(f"center={choice.center}, scale={choice.scale}: {float(xp.mean(errors)):.3g}")
+        mean = float(xp.mean(errors))
+        log.info("center=%s, scale=%s: held-out %.3g", choice.center, choice.scale, mean)
         if best is not None:
             gain = best[1] - errors
             mean = float(xp.mean(gain))
             chance = 0.5 * float(xp.std(gain)) / math.sqrt(errors.shape[0])
             if mean <= max(chance, 0.03 * float(xp.mean(best[1]))):
                 continue
-        best = choice, errors, paths[0]
+        best = choice, errors, paths[0], known
         if budget.out_of_time:
             break
-    choice, _, (path, judge) = best
+    choice, _, (path, judge), known = best
+    budget.desk.about.update(choice=choice, scales=known)
     seen = len(path.steps)
     path = grow(path, most, judge, budget)
     trail += [
@@ -575,12 +622,12 @@ def fit_few(
             return believed(state, cells)
     for fit, test in held_out(cells, 0.1, rng, 1):
         judge = _judge(Scales(None, None), test)
-        cap = grow(begin(fit, start, judge), cap, judge, budget).best_rank
+        cap = grow(begin(fit, start, judge, budget), cap, judge, budget).best_rank
     return fit_grown(cells, start, cap, budget)
 
 
 def fit_grown(cells: Cells, start: Bordered, cap: int, budget: Budget) -> State:
-    path = grow(begin(cells, start, None), cap, None, budget)
+    path = grow(begin(cells, start, None, budget), cap, None, budget)
     if not path.rank and cap and cells.size >= 1.3 * degrees(1, cells.shape):
         # from nothing, few cells look like noise: begin with a fit of rank 1
         state = least_squares(path.problem, cells, path.state.factors, 1, budget)  # type: ignore
@@ -605,6 +652,16 @@ def doubtful(state: State, cells: Cells) -> bool:
     return cells.size < 2 * dof or current(state).noise > 0.3 * mean_square(state.problem)
 
 
+def _gain(
+    fit: Cells, test: Cells, start: Bordered, cap: int, budget: Budget, last: Any, note: Any
+) -> Array:
+    """How much better than by offsets alone held-out cells are predicted."""
+    judge = _judge(Scales(None, None), test)
+    path = begin(fit, start, None, budget)
+    without = judge(path.state.factors)
+    return without - judge(grow(path, cap, None, budget).state.factors)
+
+
 def trusted(
     cells: Cells, start: Bordered, cap: int, rng: np.random.Generator, budget: Budget
 ) -> bool:
@@ -612,10 +669,7 @@ def trusted(
     xp = array_namespace(cells.y)
     gains = []
     for fit, test in held_out(cells, 0.1, rng, 5):
-        judge = _judge(Scales(None, None), test)
-        path = begin(fit, start, None)
-        without = judge(path.state.factors)
-        gains.append(without - judge(grow(path, cap, None, budget).state.factors))
+        gains.append(budget.remember(partial(_gain, fit, test, start, cap, budget)))
         if budget.out_of_time:
             break
     if not gains:
@@ -634,5 +688,5 @@ def checked(
     F: Any = state.factors
     blank = with_part(start, *(x[..., :0] for x in singular(F)))
     if doubtful(state, cells) and not trusted(cells, blank, F.rank, rng, budget):
-        return begin(cells, blank, None).state
+        return begin(cells, blank, None, budget).state
     return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,9 +22,10 @@ from ..operators import Around, Operator, Sensing
 from ..problems import Observed
 from ..solve import State
 from .base import LowRankEstimator
+from .budget import Budget
 from .cells import Cells, magnitude, scaled_by
 from .matrix import singular
-from .rules import Budget, change, settled, vanished
+from .rules import change, settled, vanished
 from .tables import given_back, numeric
 from .tucker import degrees, possible, spectra
 
@@ -45,6 +47,34 @@ class Centred(Around):
 
     def adjoint(self, w: Array) -> Ambient:
         return self.operator.adjoint(_centred(w))
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows of a design and what was measured with them, as they came."""
+
+    A: Array
+    y: Array
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return self.A, self.y
+
+    def some(self, chosen: Any) -> Sample:
+        xp = array_namespace(self.y)
+        where = xp.asarray(chosen, device=device(self.y))
+        return Sample(xp.take(self.A, where, axis=0), xp.take(self.y, where))
+
+
+@dataclass(frozen=True, eq=False)
+class FoundCoefficient:
+    """What a search ends with."""
+
+    state: State
+    unit: float
+    ranks: tuple[int, ...]
+    ridge: float
+    trail: list[dict[str, Any]]
 
 
 def _centred(y: Array) -> Array:
@@ -133,18 +163,7 @@ def choose(
     best: Any = (math.inf, candidates[0])
     # nothing at all is a candidate too: the ridge that leaves nothing
     for ranks, ridge in candidates:
-        total = 0.0
-        for test in parts:
-            train = np.setdiff1d(order, test)
-            there = device(data.y)
-            fit = data.some(xp.asarray(train, device=there))
-            held = data.some(xp.asarray(test, device=there))
-            state = fit_ranks(fit, ranks, ridge, budget.apart(1e-5, 60))
-            off = Sensing(held.A, shape=held.shape).apply(state.factors) - held.y
-            if data.intercept:
-                shift = Sensing(fit.A, shape=fit.shape).apply(state.factors) - fit.y
-                off = off - xp.mean(shift)
-            total += float(xp.mean(off * off)) / len(parts)
+        total = budget.remember(partial(_held_out, data, parts, ranks, ridge, budget))
         trail.append({"rank": ranks, "ridge": ridge, "held_out": total})
         if total < 0.98 * best[0]:
             best = (total, (ranks, ridge))
@@ -153,6 +172,30 @@ def choose(
         if budget.out_of_time:
             break
     return best[1], trail
+
+
+def _held_out(
+    data: Measurements,
+    parts: list[Any],
+    ranks: tuple[int, ...],
+    ridge: float,
+    budget: Budget,
+    last: Any,
+    note: Any,
+) -> float:
+    """The mean square error on measurements that were left out."""
+    xp, there, total = array_namespace(data.y), device(data.y), 0.0
+    for test in parts:
+        train = np.setdiff1d(np.arange(data.y.shape[0]), test)
+        fit = data.some(xp.asarray(train, device=there))
+        held = data.some(xp.asarray(test, device=there))
+        state = fit_ranks(fit, ranks, ridge, budget.apart(1e-5, 60))
+        off = Sensing(held.A, shape=held.shape).apply(state.factors) - held.y
+        if data.intercept:
+            shift = Sensing(fit.A, shape=fit.shape).apply(state.factors) - fit.y
+            off = off - xp.mean(shift)
+        total += float(xp.mean(off * off)) / len(parts)
+    return total
 
 
 def _dimensions(A: Any) -> int:
@@ -181,9 +224,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         self._check_params()
         if self.scale not in ("auto", "none"):
             raise ValueError(f'scale must be "auto" or "none" for regression, not {self.scale!r}')
-        A, y, kind = self._read(A, y)
-        with self._threads():
-            return self._fitted(A, y, kind)
+        read, y, kind = self._read(A, y)
+        return self._fit(Sample(read, y), kind, True, X=A, y=y)
 
     def _read(self, A: Any, y: Any) -> tuple[Array, Array, Any]:
         if is_torch_array(A):
@@ -264,9 +306,9 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             return possible([checks.count("rank", r, least=1) for r in self.rank], shape)
         return possible((checks.count("rank", self.rank, least=1),) * len(shape), shape)
 
-    def _fitted(self, A: Array, y: Array, kind: Any) -> Self:
+    def _search(self, whole: Sample, again: bool, budget: Budget, rng: Any) -> FoundCoefficient:
+        A, y = whole.A, whole.y
         xp = array_namespace(y)
-        budget, rng = self._budget(), self._generator()
         intercept = self.center != "none"
         # powers of two first: squares of large numbers are not numbers
         tall, wide = magnitude(Cells(None, y, y.shape)), magnitude(Cells(None, A, A.shape))
@@ -274,17 +316,30 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         level = float(xp.mean(small)) if intercept else 0.0
         deviation = math.sqrt(float(xp.mean((small - level) ** 2))) or 1.0
         data = Measurements(scaled_by(A, wide), (small - level) / deviation, self.shape_, intercept)
-        spread, width = tall * deviation, wide
+        budget.desk.about.update(unit=tall * deviation / wide, ridge=0.0, trail=[])
         ranks, ridge, trail = self._chosen(data, rng, budget)
+        budget.desk.about.update(ridge=ridge, trail=trail)
         start = None
         same = hasattr(self, "_scaled") and type(self._scaled.blocks[0]) is type(y)
         if self.warm_start and same and self._scaled.shape == self.shape_:
             ok = getattr(self._scaled, "ranks", (getattr(self._scaled, "rank", 0),) * 2) == ranks
             start = self._scaled if ok else None
         state = fit_ranks(data, ranks, ridge, budget, start)
-        self._scaled, self._kind, self._came_dense = state.factors, kind, True
-        factor = spread / width
+        return FoundCoefficient(state, budget.desk.about["unit"], ranks, ridge, trail)
+
+    def _salvaged(self, whole: Sample, budget: Budget) -> FoundCoefficient | None:
+        about, state = budget.desk.about, budget.desk.latest
+        if state is None:
+            return None
         F: Any = state.factors
+        ranks = getattr(F, "ranks", (getattr(F, "rank", 0),) * 2)
+        return FoundCoefficient(state, about["unit"], ranks, about["ridge"], about["trail"])
+
+    def _end(self, found: FoundCoefficient, whole: Sample, held: Sample | None) -> None:
+        A, y, ranks, ridge = whole.A, whole.y, found.ranks, found.ridge
+        xp = array_namespace(y)
+        self._scaled = found.state.factors
+        F: Any = found.state.factors
         if isinstance(F, LowRank):
             U, s, V = singular(F)  # type: ignore[arg-type]
             phase = fix_signs(V)
@@ -292,30 +347,42 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             # nothing was measured, or nothing is left
             live = float(xp.max(xp.abs(A))) > 0 and ridge < 1.0
             r = int((s > 1e-10 * max(float(s[0]), 1e-300)).sum()) if live else 0
-            root = xp.sqrt(s * factor)[None, : max(r, 1)] * (1.0 if r else 0.0)
+            root = xp.sqrt(s * found.unit)[None, : max(r, 1)] * (1.0 if r else 0.0)
             self.factors_ = LowRank(U[:, : max(r, 1)] * root, V[:, : max(r, 1)] * root)
             self.rank_: Any = r
-            self.singular_values_: Any = s[:r] * factor
+            self.singular_values_: Any = s[:r] * found.unit
             self.components_: Any = V[:, :r].T
         else:
-            F, values = spectra(Tucker(F.factors, factor * F.core))
+            F, values = spectra(Tucker(F.factors, found.unit * F.core))
             self.factors_, self.rank_, self.singular_values_ = F, F.ranks, values
             self.components_ = tuple(U.T for U in F.factors)
         fitted = Sensing(A, shape=self.shape_).apply(self.factors_)
+        intercept = self.center != "none"
         self.intercept_ = float(xp.mean(y - fitted)) if intercept else 0.0
-        self.coef_ = given_back(self.factors_.full(), kind)
+        self.coef_ = given_back(self.factors_.full(), self._kind)
         off = y - fitted - self.intercept_
         m = y.shape[0]
         free = m - degrees(ranks, self.shape_) - intercept
         self.noise_variance_ = float(xp.sum(off * off)) / max(free, 0.1 * m, 1)
-        self.ridge_, self.rank_path_ = ridge, trail
+        self.ridge_, self.rank_path_ = ridge, found.trail
         self.center_, self.scale_, self.diagnostics_ = self.center, "none", []
         if free < 0:
             self.diagnostics_ = [
                 f"there are {m} measurements but {degrees(ranks, self.shape_)} degrees of freedom"
             ]
-        self._finish(budget)
-        return self
+
+    def _split(self, data: Sample, rng: Any) -> tuple[Sample, Sample | None]:
+        if not self.calibrate:
+            return data, None
+        m = data.y.shape[0]
+        k = math.ceil(self.calibrate * m)
+        if k >= m:
+            raise ValueError(
+                f"calibrate={self.calibrate:g} of {m} measurements leaves none to fit; measure "
+                "more, or set calibrate=None"
+            )
+        order = rng.permutation(m)
+        return data.some(np.sort(order[k:])), data.some(np.sort(order[:k]))
 
     def _chosen(self, data: Measurements, rng: Any, budget: Budget) -> Any:
         wanted = self._wanted()
@@ -434,6 +501,7 @@ class MatrixRegressor(_Regressor):
         scale: str = "auto",
         ridge: Any = "auto",
         clip: Any = None,
+        calibrate: float | None = None,
         tol: float = 1e-9,
         max_iter: int = 500,
         max_time: float | None = None,
@@ -441,6 +509,8 @@ class MatrixRegressor(_Regressor):
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        checkpoint: Any = None,
+        interrupt: str = "raise",
     ) -> None:
         super().__init__(
             rank,
@@ -448,6 +518,7 @@ class MatrixRegressor(_Regressor):
             scale=scale,
             ridge=ridge,
             clip=clip,
+            calibrate=calibrate,
             tol=tol,
             max_iter=max_iter,
             max_time=max_time,
@@ -455,6 +526,8 @@ class MatrixRegressor(_Regressor):
             random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
+            checkpoint=checkpoint,
+            interrupt=interrupt,
         )
         self.shape = shape
 

@@ -10,9 +10,10 @@ from array_api_compat import array_namespace
 from ..factors import Bordered
 from ..methods import Alternating, NonNegative
 from ..solve import State
+from .budget import Budget
 from .cells import Cells
 from .matrix import _beginning, edge, singular, with_part
-from .rules import Budget, beside_residual, change, settled, vanished
+from .rules import beside_residual, change, settled, vanished
 
 Array = Any
 

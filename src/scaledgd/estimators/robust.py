@@ -24,6 +24,7 @@ from ..losses import HardTrim, median_threshold
 from ..methods import Alternating
 from ..problems import Observed
 from ..solve import Record, State, Stop, StoppingRule
+from .budget import Budget
 from .cells import Cells, medians
 from .matrix import (
     Choice,
@@ -36,7 +37,8 @@ from .matrix import (
     with_part,
     without_weakest,
 )
-from .rules import Budget, difference
+from .packing import packable
+from .rules import difference
 
 Array = Any
 
@@ -47,6 +49,7 @@ WITHIN = 0.97334
 """The variance of a standard normal number, given that it is within three."""
 
 
+@packable
 @dataclass(frozen=True)
 class fraction_threshold:  # noqa: N801  (reads as an argument, like median_threshold)
     """ζ_t = max(the quantile of |r| that leaves out a fraction, ratio · ζ_{t−1})."""
@@ -73,7 +76,8 @@ def rejecting(cells: Cells, outliers: Any, ratio: float = 0.5) -> HardTrim:
 
 def threshold(state: State) -> float:
     """Where a state's loss rejects."""
-    return float(state.memory["threshold"][2])
+    fixed = state.problem.loss.schedule
+    return fixed if isinstance(fixed, float) else float(state.memory["threshold"][2])
 
 
 def scale_of(values: Array) -> float:
@@ -102,10 +106,9 @@ def _falling(least: float) -> list[StoppingRule]:
             return Stop("the residual vanished but for the outliers")
         return None
 
-    seen: list[float] = []
-
     def stalled(state: State, history: list[Record]) -> Stop | None:
-        seen.append(threshold(state))
+        history[-1]["threshold"] = threshold(state)
+        seen = [record["threshold"] for record in history]
         best = min(seen)
         if len(seen) > 4 and best > 0.98 * min(seen[:-3]):
             return Stop("the scale of the residual does not fall any more")
@@ -185,6 +188,14 @@ def robust_least_squares(
     problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
 ) -> State:
     """Fit a rank, whatever the outliers; what went astray is begun anew."""
+    return budget.step(
+        problem, lambda last, note: _robust_least_squares(problem, cells, start, rank, budget)
+    )
+
+
+def _robust_least_squares(
+    problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
+) -> State:
     typical = _typical(cells)
     least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
 
@@ -293,6 +304,10 @@ def _no_more(cells: Cells, state: State, budget: Budget) -> State:
 
     A rank that is too large has a component left over to explain outliers with.
     """
+    return budget.step(state.problem, lambda last, note: _needed(cells, state, budget))
+
+
+def _needed(cells: Cells, state: State, budget: Budget) -> State:
     typical = _typical(cells)
     least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
     level = threshold(state)
@@ -377,7 +392,12 @@ def robust_rank(
     cells: Cells, rng: np.random.Generator, budget: Budget
 ) -> tuple[int, str, list[dict[str, Any]]]:
     """The rank below the first gap, or below everything where all decays without one."""
-    cells = _part(cells, rng)
+    part = _part(cells, rng)
+    found: Any = budget.remember(lambda last, note: _robust_rank(part, budget))
+    return found  # type: ignore[no-any-return]
+
+
+def _robust_rank(cells: Cells, budget: Budget) -> tuple[int, str, list[dict[str, Any]]]:
     n1, n2 = cells.shape
     operator = cells.operator()
     problem = cells.problem(rejecting(cells, "auto", 0.6), operator)

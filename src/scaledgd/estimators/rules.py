@@ -1,67 +1,21 @@
-"""When a fit is over: stopping rules, and the work that is left."""
+"""When a fit is over: stopping rules.
+
+A rule may remember the iterate before, and write into the last record of the history; more
+it must not keep to itself, or a fit that is gone on with would end elsewhere.
+"""
 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from array_api_compat import array_namespace
 
 from ..factors import Tucker
 from ..linalg import epsilon, mode_products, norm
-from ..problems import Observed
-from ..solve import Record, Result, State, Stop, StoppingRule, solve
+from ..solve import Record, State, Stop, StoppingRule
 
 Array = Any
-
-
-@dataclass
-class Budget:
-    """How much work is left, and what was done."""
-
-    tol: float = 1e-9
-    max_iter: int = 500
-    max_time: float | None = None
-    history: list[Record] = field(default_factory=list)
-    began: float = field(default_factory=time.perf_counter)
-    converged: bool = True
-    status: str = "nothing had to be fitted"
-
-    def run(
-        self,
-        problem: Observed,
-        init: Any,
-        method: Any,
-        stop: list[StoppingRule],
-        max_iter: int | None = None,
-        stage: str = "",
-    ) -> Result:
-        rules = [*stop, self._in_time]
-        most = self.max_iter if max_iter is None else min(max_iter, self.max_iter)
-        result = solve(problem, init, method, max_iter=most, stop=rules)
-        done = len(self.history)
-        before = self.history[-1]["seconds"] if done else 0.0
-        self.history += [
-            {**record, "t": done + k, "seconds": before + record["seconds"], "stage": stage}
-            for k, record in enumerate(result.history[1 if done else 0 :])
-        ]
-        self.converged, self.status = result.converged, result.status
-        return result
-
-    def _in_time(self, state: State, history: list[Record]) -> Stop | None:
-        if self.out_of_time:
-            return Stop(f"the time limit of {self.max_time:g} s was reached", converged=False)
-        return None
-
-    def apart(self, tol: float = 1e-9, max_iter: int = 500) -> Budget:
-        """A budget of its own, with the same end."""
-        return replace(self, tol=tol, max_iter=max_iter, history=[])
-
-    @property
-    def out_of_time(self) -> bool:
-        return self.max_time is not None and time.perf_counter() - self.began > self.max_time
 
 
 def difference(F: Any, G: Any) -> float:

@@ -12,16 +12,29 @@ from sklearn.utils.validation import check_is_fitted
 from .. import checks
 from ..factors import Tucker
 from .base import LowRankEstimator
-from .cells import Cells, magnitude, same_library, scaled_by
+from .budget import Budget
+from .cells import Cells, joined_cells, magnitude, same_library, scaled_by, split_cells
 from .completion import _sparse_outliers
+from .packing import packable
 from .robust import reject_rows
-from .rules import Budget
+from .robust import threshold as threshold_at
 from .tables import check_dense_size, given_back, read_entries, read_tensor, weighted
-from .tucker import choose_ranks, degrees, fit_ranks, possible, ridges, spectra
+from .tucker import TensorFit, choose_ranks, degrees, fit_ranks, possible, ridges, spectra
 
 Array = Any
 
 
+@dataclass(frozen=True, eq=False)
+class FoundTucker:
+    """What a search ends with."""
+
+    size: float
+    offsets: tuple[Array | None, ...]
+    fit: TensorFit
+    trail: list[dict[str, Any]]
+
+
+@packable
 @dataclass(frozen=True, eq=False)
 class SliceModel:
     """What new slices of mode 0 are solved against."""
@@ -102,7 +115,7 @@ class _TensorEstimator(LowRankEstimator):
         self._check_params()
         cells, kind = read_tensor(X, observed)
         cells = weighted(cells, entry_weight, sample_weight, True)
-        return self._fit(cells, kind, True)
+        return self._fit(cells, kind, True, X=X)
 
     def fit_entries(
         self, index: Any, values: Any, shape: tuple[int, ...], *, entry_weight: Any = None
@@ -136,8 +149,7 @@ class _TensorEstimator(LowRankEstimator):
                 f"X has slices of shape {fresh.shape[1:]}, but the fit is about "
                 f"{self._cells.shape[1:]}"
             )
-        whole = self._cells.stacked(fresh)
-        return self._fit(whole, kind, self._came_dense, again=True)
+        return self._fit(fresh, kind, self._came_dense, again=True, X=X)
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         if isinstance(self.rank, str):
@@ -153,11 +165,8 @@ class _TensorEstimator(LowRankEstimator):
             return possible([checks.count("rank", r, least=1) for r in self.rank], shape)
         return possible((checks.count("rank", self.rank, least=1),) * len(shape), shape)
 
-    def _fit(self, whole: Cells, kind: Any, dense: bool, again: bool = False) -> Self:
-        with self._threads(), np.errstate(over="ignore", under="ignore"):
-            return self._fitted(whole, kind, dense, again)
-
-    def _fitted(self, whole: Cells, kind: Any, dense: bool, again: bool) -> Self:
+    def _check_params(self) -> None:
+        super()._check_params()
         if self.scale not in ("auto", "none"):
             raise ValueError(
                 f'scale must be "auto" or "none" for tensors, not {self.scale!r}; scale the data '
@@ -168,7 +177,8 @@ class _TensorEstimator(LowRankEstimator):
                 'offsets of tensors are means, which outliers would spoil; set center="none" and '
                 "let the rank be larger by one"
             )
-        budget, rng = self._budget(), self._generator()
+
+    def _search(self, whole: Cells, again: bool, budget: Budget, rng: Any) -> FoundTucker:
         cells, size = self._normal(whole)
         ranks = self._ranks(whole.shape)
         known = getattr(self, "_model", None)
@@ -179,22 +189,43 @@ class _TensorEstimator(LowRankEstimator):
             ranks = known.factors.ranks if ranks is None else ranks
             start, _ = known.solve(whole)
         trail: list[dict[str, Any]] = [{"rank": ranks, "why": "given"}]
-        sides = self.center if self.center != "auto" else "none"
-        modes = _modes(sides, len(whole.shape))
+        modes = _modes(self._sides, len(whole.shape))
         offsets: tuple[Array | None, ...] = (None,) * len(whole.shape)
         if modes:
             offsets = _offsets_of(cells, modes)
+        budget.desk.about.update(size=size, offsets=offsets, trail=[])
         if ranks is None:
             ranks, trail = choose_ranks(_without(cells, offsets), rng, budget, self._outliers())
+            budget.desk.about["trail"] = trail
         ridge = None if self.ridge == "auto" else float(self.ridge)
         fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), start, ridge)
         for _ in range(3 if modes else 0):
             # offsets and factors in turn, until neither changes the other
             left = cells.with_values(cells.y - operator_values(cells, fit.factors))
             offsets = _offsets_of(left, modes)
+            budget.desk.about["offsets"] = offsets
             fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), fit.factors)
-        model = SliceModel(size, fit.factors, fit.noise, fit.threshold, offsets, 0 in modes)
-        self._model, self._cells, self._kind, self._came_dense = model, whole, kind, dense
+        return FoundTucker(size, offsets, fit, trail)
+
+    def _salvaged(self, whole: Cells, budget: Budget) -> FoundTucker | None:
+        about, state = budget.desk.about, budget.desk.latest
+        if state is None or state.factors.shape != whole.shape:
+            return None
+        F: Any = state.factors
+        limit = None if self._outliers() is None else threshold_at(state)
+        noise = 2 * float(state.value) / max(whole.size - degrees(F.ranks, whole.shape), 1)
+        fit = TensorFit(spectra(F)[0], noise, limit)
+        return FoundTucker(about["size"], about["offsets"], fit, about["trail"])
+
+    @property
+    def _sides(self) -> str:
+        return str(self.center) if self.center != "auto" else "none"
+
+    def _end(self, found: FoundTucker, whole: Cells, held: Cells | None) -> None:
+        size, offsets, fit = found.size, found.offsets, found.fit
+        own_offset = 0 in _modes(self._sides, len(whole.shape))
+        model = SliceModel(size, fit.factors, fit.noise, fit.threshold, offsets, own_offset)
+        self._model, self._cells, self._held = model, whole, held
         self._settings = (self.center, self.ridge, self._outliers())
         F, own = model.solve(whole)
         self.offsets_ = tuple(
@@ -205,10 +236,15 @@ class _TensorEstimator(LowRankEstimator):
         self.rank_ = F.ranks
         self.singular_values_ = values
         self.components_ = tuple(U.T for U in F.factors)
-        self.rank_path_ = trail
-        self.center_, self.scale_ = sides, "none"
-        self._note(whole, budget)
-        return self
+        self.rank_path_ = found.trail
+        self.center_, self.scale_ = self._sides, "none"
+        self._note(whole)
+
+    def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
+        return split_cells(cells, self.calibrate, rng)
+
+    def _joined(self, old: Cells | None, new: Cells | None) -> Cells | None:
+        return joined_cells(old, new)
 
     def _suits(self, cells: Cells, ranks: Any) -> bool:
         old = self._model.factors
@@ -220,7 +256,7 @@ class _TensorEstimator(LowRankEstimator):
             and self._settings == (self.center, self.ridge, self._outliers())
         )
 
-    def _note(self, whole: Cells, budget: Budget) -> None:
+    def _note(self, whole: Cells) -> None:
         xp = array_namespace(whole.y)
         r = whole.y - self._whole(whole)
         flat = xp.reshape(r, (-1,))
@@ -234,7 +270,6 @@ class _TensorEstimator(LowRankEstimator):
         self._warn_of(whole, self.rank_)
         if whole.size < degrees(self.rank_, whole.shape):
             self.diagnostics_.append("there are fewer observations than degrees of freedom")
-        self._finish(budget)
 
     def _whole(self, cells: Cells) -> Array:
         """The estimate at the cells, in the shape of their values."""
@@ -361,6 +396,7 @@ class TensorCompletion(_TensorEstimator):
         scale: str = "auto",
         ridge: Any = "auto",
         clip: Any = None,
+        calibrate: float | None = None,
         tol: float = 1e-9,
         max_iter: int = 500,
         max_time: float | None = None,
@@ -368,6 +404,8 @@ class TensorCompletion(_TensorEstimator):
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        checkpoint: Any = None,
+        interrupt: str = "raise",
     ) -> None:
         super().__init__(
             rank,
@@ -375,6 +413,7 @@ class TensorCompletion(_TensorEstimator):
             scale=scale,
             ridge=ridge,
             clip=clip,
+            calibrate=calibrate,
             tol=tol,
             max_iter=max_iter,
             max_time=max_time,
@@ -382,6 +421,8 @@ class TensorCompletion(_TensorEstimator):
             random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
+            checkpoint=checkpoint,
+            interrupt=interrupt,
         )
         self.outliers = outliers
 

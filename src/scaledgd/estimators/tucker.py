@@ -17,9 +17,11 @@ from ..losses import HardTrim, Loss
 from ..methods import Alternating
 from ..problems import Observed
 from ..solve import State, StoppingRule
+from .budget import Budget
 from .cells import Cells, held_out
+from .packing import packable
 from .robust import MULTIPLE, WITHIN, _falling, _typical, rejecting, scale_of, threshold
-from .rules import Budget, beside_residual, change, settled, vanished
+from .rules import beside_residual, change, settled, vanished
 
 Array = Any
 Ranks = tuple[int, ...]
@@ -64,6 +66,7 @@ def cut(F: Tucker, ranks: Ranks) -> Tucker:
     return Tucker(tuple(U[:, :r] for U, r in zip(F.factors, ranks, strict=True)), core)
 
 
+@packable
 @dataclass(frozen=True, eq=False)
 class TensorFit:
     """Factors, the variance of the noise, and where outliers begin."""
@@ -97,6 +100,20 @@ def fit_ranks(
 
     A ridge that was given is the size of the noise relative to the data.
     """
+    fit: TensorFit = budget.remember(
+        lambda last, note: _fit_ranks(cells, ranks, budget, outliers, start, ridge)
+    )
+    return fit
+
+
+def _fit_ranks(
+    cells: Cells,
+    ranks: Ranks,
+    budget: Budget,
+    outliers: Any,
+    start: Tucker | None,
+    ridge: float | None,
+) -> TensorFit:
     ranks = possible(ranks, cells.shape)
     if outliers is not None:
         return _robust(cells, ranks, budget, outliers, start)

@@ -1,0 +1,161 @@
+"""What models and half-done fits are made of, as trees of plain values and back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from ..factors import Bordered, LowRank, Symmetric, Tucker
+from ..files import FileError, Tree
+from ..losses import median_threshold
+from ..methods import line_search
+from ..variational import Posterior
+
+CLASSES: dict[str, type] = {
+    c.__name__: c
+    for c in (Bordered, LowRank, Symmetric, Tucker, Posterior, median_threshold, line_search)
+}
+"""What may stand in a file besides numbers, words and arrays: dataclasses, by name."""
+
+
+def packable(cls: type) -> type:
+    """Let a dataclass be written to files."""
+    CLASSES[cls.__name__] = cls
+    return cls
+
+
+def host(x: Any) -> Any:
+    """An array in the memory of this machine, of NumPy."""
+    return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+
+
+def pack(x: Any) -> Tree:
+    """A tree for `files.write`."""
+    if is_dataclass(x) and not isinstance(x, type):
+        name = type(x).__name__
+        if CLASSES.get(name) is not type(x):
+            raise TypeError(f"{name} cannot be written to a file")
+        parts = {f.name: pack(getattr(x, f.name)) for f in fields(x) if f.init}
+        return {"class": name, "fields": parts}
+    if isinstance(x, Mapping):
+        return {"class": "dict", "fields": {str(k): pack(v) for k, v in x.items()}}
+    if isinstance(x, (tuple, list)):
+        return type(x)(pack(v) for v in x)
+    if isinstance(x, np.dtype):
+        return {"class": "dtype", "fields": {"name": x.name}}
+    if type(x).__module__.split(".")[0] == "torch":
+        if hasattr(x, "detach"):
+            return {"class": "torch", "fields": {"array": host(x), "device": str(x.device)}}
+        return {"class": "torch dtype", "fields": {"name": str(x)}}
+    if hasattr(x, "coords") and hasattr(x, "nnz"):
+        index = tuple(_small(np.asarray(i)) for i in x.coords)
+        parts = {"index": index, "data": x.data, "shape": tuple(x.shape)}
+        return {"class": "sparse", "fields": parts}
+    if isinstance(x, np.generic):
+        return x.item()
+    return x
+
+
+def _small(i: Any) -> Any:
+    """Indices in four bytes where they fit."""
+    fits = not i.size or int(i.max()) < 2**31
+    return i.astype(np.int32) if i.dtype == np.int64 and fits else i
+
+
+def unpack(tree: Tree) -> Any:
+    """What `pack` was given."""
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(unpack(v) for v in tree)
+    if not isinstance(tree, dict):
+        return tree
+    name, parts = tree.get("class"), tree.get("fields")
+    if not isinstance(name, str) or not isinstance(parts, dict) or len(tree) != 2:
+        raise FileError("holds something that this library does not write")
+    parts = {k: unpack(v) for k, v in parts.items()}
+    if name == "dict":
+        return parts
+    if name == "dtype":
+        return np.dtype(_one_of(parts["name"], "float32", "float64"))
+    if name == "torch":
+        return _torch(parts["array"], parts["device"])
+    if name == "torch dtype":
+        import torch
+
+        return getattr(torch, _one_of(parts["name"], "torch.float32", "torch.float64")[6:])
+    if name == "sparse":
+        from scipy.sparse import coo_array
+
+        index = tuple(np.asarray(i, dtype=np.int64) for i in parts["index"])
+        return coo_array((parts["data"], index), shape=parts["shape"])
+    if name not in CLASSES:
+        raise FileError(f"holds a {name[:40]!r}, which this library does not write")
+    cls = CLASSES[name]
+    unknown = set(parts) - {f.name for f in fields(cls) if f.init}
+    if unknown:
+        raise FileError(f"holds a {name} with {sorted(unknown)[0][:40]!r}")
+    return cls(**parts)
+
+
+def _one_of(name: Any, *known: str) -> str:
+    if name not in known:
+        raise FileError(f"holds {str(name)[:40]!r} where one of {known} should be")
+    return str(name)
+
+
+def _torch(array: Any, place: Any) -> Any:
+    """A tensor where it was, or in the memory of this machine where there is no such place."""
+    try:
+        import torch
+    except ImportError:
+        raise FileError("holds PyTorch tensors; install torch to load it") from None
+    tensor = torch.from_numpy(array)
+    return (
+        tensor.to(place) if str(place).startswith("cuda") and torch.cuda.is_available() else tensor
+    )
+
+
+def fingerprint(*parts: Any) -> str:
+    """A digest of arrays, numbers and words, to tell whether they are the same again."""
+    sha = hashlib.sha256()
+    for x in parts:
+        if x is None or isinstance(x, (str, int, float, bool)):
+            sha.update(f"{type(x).__name__}:{x!r};".encode())
+        elif isinstance(x, (tuple, list)):
+            sha.update(f"{len(x)}({fingerprint(*x)});".encode())
+        else:
+            array = np.ascontiguousarray(host(x))
+            sha.update(f"{array.dtype.str}{array.shape};".encode())
+            sha.update(array.data.cast("B") if array.size else b"")
+    return sha.hexdigest()
+
+
+def columns(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """A history as arrays, one per name: numbers that are many do not belong into JSON."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return {name: _column([record.get(name) for record in records]) for name in names}
+
+
+def _column(values: list[Any]) -> Any:
+    kinds = {type(v) for v in values}
+    if kinds <= {int}:
+        return np.asarray(values, dtype=np.int64)
+    if kinds <= {int, float}:
+        return np.asarray(values, dtype=np.float64)
+    if kinds <= {str}:
+        return np.asarray(values, dtype=np.str_)
+    return values
+
+
+def records(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `columns` was given; what a record did not have is left out of it."""
+    lists = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in table.items()}
+    if len({len(v) for v in lists.values()}) > 1:
+        raise FileError("holds a history whose columns differ in length")
+    return [
+        {k: v for k, v in zip(lists, row, strict=True) if v is not None}
+        for row in zip(*lists.values(), strict=True)
+    ]

@@ -1,0 +1,117 @@
+"""What a person at a terminal sees while a fit runs."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Any
+
+from ..solve import Record, State
+from .budget import Budget
+
+QUIET = 1.0
+"""Seconds between plain lines."""
+
+
+def rate(history: list[Record], over: int = 5) -> float:
+    """By what factor an iteration shrinks the residual, as seen over the last few."""
+    k = min(over, len(history) - 1)
+    last = history[-1]["value"]
+    if k < 1 or last <= 0:
+        return math.nan
+    return float((last / history[-1 - k]["value"]) ** (0.5 / k))
+
+
+def iterations_left(history: list[Record], zero: float, budget: Budget) -> float:
+    """How many iterations are left at this rate, at most."""
+    most = budget.max_iter - (len(history) - 1)
+    speed, value = rate(history), history[-1]["value"]
+    if not 0 < speed < 0.999 or zero <= 0:
+        return most
+    least = (0.1 * budget.tol) ** 2 * zero
+    return min(most, max(0.0, 0.5 * math.log(max(least / value, 1e-300)) / math.log(speed)))
+
+
+def seconds_left(history: list[Record], zero: float, budget: Budget) -> float:
+    """How long that takes, at most."""
+    spent, done = history[-1]["seconds"] - history[0]["seconds"], len(history) - 1
+    left = iterations_left(history, zero, budget) * spent / done if done else math.inf
+    if budget.max_time is not None:
+        left = min(left, budget.max_time - (time.perf_counter() - budget.began))
+    return max(0.0, left)
+
+
+class Lines:
+    """A plain line from time to time."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self._next = name, 0.0
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        pass
+
+    def show(self, stage: str, text: str, share: float) -> None:
+        if time.perf_counter() >= self._next:
+            self._next = time.perf_counter() + QUIET
+            print(f"[{self.name}] {stage}: {text}", file=sys.stderr, flush=True)
+
+
+class Bar:
+    """A bar by rich."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        stage, text = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
+        where = Console(file=sys.stderr)
+        self.bar: Any = Progress(stage, BarColumn(), text, TimeElapsedColumn(), console=where)
+        self.name = name
+
+    def __enter__(self) -> Bar:
+        self.bar.start()
+        self.task = self.bar.add_task(self.name, total=1.0, text="")
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if failure[0] is None:
+            self.bar.update(self.task, completed=1.0, description=self.name)
+        self.bar.stop()
+
+    def show(self, stage: str, text: str, share: float) -> None:
+        about = f"{self.name}: {stage}"
+        self.bar.update(self.task, completed=share, description=about, text=text)
+
+
+class Silence(Lines):
+    """Nothing: nobody is looking."""
+
+    def show(self, stage: str, text: str, share: float) -> None:
+        pass
+
+
+def display(name: str, verbose: int) -> Any:
+    """Where progress is shown: nowhere unless asked for, and unless there is a terminal."""
+    if not verbose or not sys.stderr.isatty():
+        return Silence(name)
+    try:
+        return Bar(name)
+    except ImportError:
+        return Lines(name)
+
+
+def report(shown: Any, stage: str, state: State, history: list[Record], budget: Budget) -> None:
+    """Loss, rate and time left of a running stage."""
+    if isinstance(shown, Silence):
+        return
+    zero = float(state.problem.value_at_zero)
+    loss = history[-1]["value"] / zero if zero > 0 else 0.0
+    left = iterations_left(history, zero, budget)
+    share = (len(history) - 1) / max(1.0, len(history) - 1 + left)
+    text = f"iteration {len(history) - 1}, loss {loss:.2e} of the data, rate {rate(history):.2f}, "
+    text += f"at most {seconds_left(history, zero, budget):.0f} s left"
+    shown.show(stage, text, share)

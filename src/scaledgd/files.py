@@ -1,0 +1,274 @@
+"""Trees of plain values and arrays in one file: no pickle, a checksum, written atomically.
+
+A file is an uncompressed zip of ``tree.json`` and one ``.npy`` per array, so `numpy.load` opens
+it too. Its last 64 bytes, in the comment of the zip, are the SHA-256 of all bytes before them.
+Nothing is believed before that has been compared; and because anybody can compute a
+checksum, nothing is executed and nothing is allocated afterwards that the size of the file
+does not account for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import math
+import os
+import stat
+import threading
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+Tree = Any
+"""dict with string keys, list, tuple, None, bool, int, float, str, numpy.ndarray."""
+
+FORMAT = 1
+MARK = b"scaledgd sha256 "
+DIGITS = 64
+TREE_LIMIT = 4 << 20
+"""Bytes of JSON: numbers that are many belong into arrays."""
+PLAIN = "biufMmU"
+"""Kinds of arrays; none of them can hold objects."""
+
+_serial = itertools.count()
+
+
+class FileError(ValueError):
+    """A file that is damaged, of another kind, or not to be trusted."""
+
+
+# ---- writing
+
+
+def write(path: str | os.PathLike[str], tree: Tree, kind: str, version: str) -> None:
+    """Write a tree; whoever reads meanwhile, or after a crash, finds the old file or the new.
+
+    Parameters
+    ----------
+    path : str or path
+    tree : nested dict, list, tuple, None, bool, int, float, str, numpy.ndarray
+    kind : str
+        What `read` must be asked for.
+    version : str
+        Of the library, for messages.
+
+    Examples
+    --------
+    >>> import numpy as np, os, tempfile
+    >>> from scaledgd import files
+    >>> path = os.path.join(tempfile.mkdtemp(), "tree.npz")
+    >>> files.write(path, {"L": np.eye(2), "rank": (2, 1)}, "example", "1.0")
+    >>> files.read(path, "example")["rank"]
+    (2, 1)
+    """
+    arrays: list[Any] = []
+    head = {"format": FORMAT, "kind": kind, "version": version, "tree": _encoded(tree, arrays)}
+    text = json.dumps(head, allow_nan=False).encode()
+    if len(text) > TREE_LIMIT:
+        raise ValueError(f"{len(text)} bytes of names and numbers are too many; use arrays")
+    with _replacing(path) as f:
+        with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+            z.comment = MARK + b"0" * DIGITS
+            z.writestr(_member("tree.json"), text)
+            for k, array in enumerate(arrays):
+                with z.open(_member(f"{k}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+        digest = _digest(f, f.tell())
+        f.seek(-DIGITS, os.SEEK_END)
+        f.write(digest)
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name)  # a fixed date: equal trees make equal files
+
+
+def _encoded(x: Any, arrays: list[Any]) -> Any:
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind not in PLAIN:
+            raise TypeError(f"an array of {x.dtype} cannot be written")
+        arrays.append(x if x.ndim == 0 else np.ascontiguousarray(x))
+        return {"$array": len(arrays) - 1}
+    if isinstance(x, tuple):
+        return {"$tuple": [_encoded(y, arrays) for y in x]}
+    if isinstance(x, list):
+        return [_encoded(y, arrays) for y in x]
+    if isinstance(x, dict):
+        if not all(isinstance(k, str) and not k.startswith("$") for k in x):
+            raise TypeError("keys must be strings that do not begin with $")
+        return {k: _encoded(y, arrays) for k, y in x.items()}
+    if x is None or isinstance(x, (bool, str)):
+        return x
+    if isinstance(x, (int, np.integer)):
+        return int(x)
+    if isinstance(x, (float, np.floating)):
+        return float(x) if math.isfinite(x) else {"$float": repr(float(x))}
+    raise TypeError(f"{type(x).__name__} cannot be written")
+
+
+@contextlib.contextmanager
+def _replacing(path: str | os.PathLike[str]) -> Any:
+    """A new file that takes the place of another when it is whole."""
+    target = Path(os.path.realpath(path))
+    name = f".{target.name}.{os.getpid()}-{threading.get_ident()}-{next(_serial)}.tmp"
+    temporary = target.with_name(name)
+    try:
+        with open(temporary, "x+b") as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # the name itself outlives a power cut
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def clear(path: str | os.PathLike[str]) -> None:
+    """Remove what writers of a file left behind when they were killed."""
+    target = Path(os.path.realpath(path))
+    for left in target.parent.glob(f".{_escaped(target.name)}.*.tmp"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _digest(f: IO[bytes], size: int) -> bytes:
+    """The SHA-256 of all bytes of a file but the last ones."""
+    f.seek(0)
+    sha, left = hashlib.sha256(), size - DIGITS
+    while left > 0:
+        part = f.read(min(left, 1 << 20))
+        if not part:
+            break
+        sha.update(part)
+        left -= len(part)
+    return sha.hexdigest().encode()
+
+
+# ---- reading
+
+
+def read(path: str | os.PathLike[str], kind: str) -> Tree:
+    """The tree in a file.
+
+    Parameters
+    ----------
+    path : str or path
+    kind : str
+        As it was written.
+
+    Raises
+    ------
+    FileError
+        Where the file is not exactly as it was written.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise FileError(f"{os.fspath(path)} is not a regular file")
+    with open(path, "rb") as f:
+        size = os.fstat(f.fileno()).st_size
+        _check_sum(f, size, path)
+        try:
+            return _tree(f, size, kind)
+        except FileError as error:
+            raise FileError(f"{os.fspath(path)} {error}") from None
+        except Exception as error:  # whatever a hostile file makes a parser raise
+            raise FileError(f"{os.fspath(path)} cannot be read: {error}") from None
+
+
+def _check_sum(f: IO[bytes], size: int, path: Any) -> None:
+    end = len(MARK) + DIGITS
+    f.seek(max(0, size - end))
+    tail = f.read(end)
+    if not tail.startswith(MARK) or len(tail) != end:
+        raise FileError(
+            f"{os.fspath(path)} was not written by this library, or is truncated; if it is a "
+            "copy, copy it again"
+        )
+    if _digest(f, size) != tail[len(MARK) :]:
+        raise FileError(
+            f"{os.fspath(path)} is damaged: its checksum does not agree; if it is a copy, copy it "
+            "again"
+        )
+
+
+def _tree(f: IO[bytes], size: int, kind: str) -> Tree:
+    with zipfile.ZipFile(f) as z:
+        members = z.infolist()
+        names = {m.filename for m in members}
+        stored = all(m.compress_type == zipfile.ZIP_STORED for m in members)
+        if not stored or len(names) != len(members) or "tree.json" not in names:
+            raise FileError("has parts that this library does not write")
+        if sum(m.file_size for m in members) > size:
+            raise FileError("claims to hold more than its own size")
+        if z.getinfo("tree.json").file_size > TREE_LIMIT:
+            raise FileError("has a description that is too long")
+        head = json.loads(z.read("tree.json"))
+        if not isinstance(head, dict) or not isinstance(head.get("format"), int):
+            raise FileError("has no description")
+        if head["format"] > FORMAT:
+            raise FileError(
+                f"was written by a newer version, {str(head.get('version'))[:20]}; upgrade scaledgd"
+            )
+        if head.get("kind") != kind:
+            raise FileError(f"is a {str(head.get('kind'))[:20]}, not a {kind}")
+        used: set[str] = set()
+
+        def array(k: Any) -> Any:
+            name = f"{k}.npy"
+            if not isinstance(k, int) or name not in names or name in used:
+                raise FileError("refers to an array that it does not hold")
+            used.add(name)
+            return _array(z, name)
+
+        return _decoded(head["tree"], array)
+
+
+def _array(z: zipfile.ZipFile, name: str) -> Any:
+    size = z.getinfo(name).file_size
+    with z.open(name) as raw:
+        member = io.BytesIO(raw.read(size))
+    if np.lib.format.read_magic(member) != (1, 0):
+        raise FileError("has an array in a format that this library does not write")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
+    if dtype.kind not in PLAIN or dtype.names is not None or dtype.subdtype is not None:
+        raise FileError(f"has an array of {str(dtype)[:40]}, which this library does not write")
+    left = size - member.tell()
+    if fortran or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != left:
+        raise FileError(f"has an array whose size is not that of its shape {str(shape)[:60]}")
+    values = np.frombuffer(member.getbuffer()[member.tell() :], dtype=dtype).reshape(shape).copy()
+    if dtype.kind == "b" and bool(np.any(values.view(np.uint8) > 1)):
+        raise FileError("has a boolean that is neither true nor false")
+    if dtype.kind == "U":
+        values.tolist()  # raises where a character is none
+    return values
+
+
+def _decoded(x: Any, array: Any) -> Any:
+    if isinstance(x, list):
+        return [_decoded(y, array) for y in x]
+    if not isinstance(x, dict):
+        return x
+    if len(x) == 1:
+        ((key, value),) = x.items()
+        if key == "$array":
+            return array(value)
+        if key == "$tuple":
+            return tuple(_decoded(y, array) for y in value)
+        if key == "$float" and value in ("nan", "inf", "-inf"):
+            return float(value)
+    if any(k.startswith("$") for k in x):
+        raise FileError("has a description that this library does not write")
+    return {k: _decoded(y, array) for k, y in x.items()}
