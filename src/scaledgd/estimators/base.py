@@ -27,7 +27,7 @@ from .cells import Cells, components, magnitude, same_library, scaled_by
 from .matrix import degrees
 from .packing import fingerprint
 from .progress import display, report
-from .tables import check_dense_size, given_back
+from .tables import check_memory, given_back
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -350,29 +350,57 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _offset_array(self) -> Array | float:
         return 0.0
 
-    def predict_entries(self, index: tuple[Array, ...]) -> Array:
+    def predict_entries(self, index: tuple[Array, ...], return_std: bool = False) -> Any:
         """The estimate at coordinates, without forming the whole.
 
         Parameters
         ----------
         index : tuple of integer arrays, one per mode, each of shape (m,)
+        return_std : bool
+            Also return standard errors: of the estimates, if the model is right (the data are
+            low-rank and the noise is independent, with the variance `noise_variance_`). What
+            the model does not see, they do not see either: `interval` with ``kind="conformal"``
+            does.
 
         Returns
         -------
         values : array of shape (m,)
+        std : array of shape (m,), where asked for
         """
+        index = self._coordinates(index)
+        values = given_back(self._clipped(self._at(index)), self._kind)
+        if not return_std:
+            return values
+        with self._threads():
+            return values, given_back(
+                array_namespace(values).sqrt(self._variance(index)), self._kind
+            )
+
+    def _coordinates(self, index: Any) -> tuple[Array, ...]:
         check_is_fitted(self)
         if self._kind[0] != "torch" and isinstance(index, (tuple, list)):
             index = tuple(np.asarray(i, dtype=None if len(i) else np.int64) for i in index)
-        index = checks.index(index, self.factors_.shape)
-        values = self.factors_.gather(index) + self._offsets(index)
-        return given_back(self._clipped(values), self._kind)
+        return checks.index(index, self.factors_.shape)
+
+    def _at(self, index: tuple[Array, ...]) -> Array:
+        return self.factors_.gather(index) + self._offsets(index)
+
+    def _scores(self) -> Array:
+        if self._conformal is None:
+            raise ValueError(
+                'kind="conformal" needs entries that the fit did not see: fit with calibrate=0.1, '
+                "which holds out a tenth of them"
+            )
+        return self._conformal
+
+    def _variance(self, index: tuple[Array, ...]) -> Array:
+        """The squares of standard errors at coordinates, in the units of the data."""
+        raise NotImplementedError
 
     def reconstruct(self) -> Array:
         """The whole estimate, dense: offsets + ``factors_.full()``."""
         check_is_fitted(self)
-        if not self._came_dense:
-            check_dense_size(self.factors_.shape, "the estimate")
+        check_memory(self.factors_.shape, "the estimate", self._came_dense)
         return given_back(self._clipped(self.factors_.full() + self._offset_array()), self._kind)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -15,9 +15,9 @@ from ..linalg import fix_signs
 from ..methods import NonNegative
 from ..solve import State, solve
 from ..variational import Posterior, current
-from .base import LowRankEstimator
 from .budget import Budget, log
 from .cells import Cells, joined_cells, magnitude, same_library, scaled_by, split_cells
+from .entrywise import EntrywiseEstimator
 from .matrix import (
     CHOICES,
     Choice,
@@ -37,7 +37,8 @@ from .packing import packable
 from .ridge import fit_non_negative, fit_ridge
 from .robust import WITHIN, fit_robust, reject_rows, robust_rank
 from .robust import threshold as threshold_at
-from .tables import check_dense_size, given_back, read_entries, read_matrix, weighted
+from .tables import check_memory, given_back, read_entries, read_matrix, weighted
+from .uncertainty import Spread
 
 Array = Any
 
@@ -105,7 +106,7 @@ class RowModel:
         return F, known
 
 
-class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator):
+class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):
     """A table of samples and features."""
 
     # ---- fitting
@@ -234,9 +235,11 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         for name in ("outliers_", "threshold_"):
             self.__dict__.pop(name, None)
         F, known = model.solve(whole)
+        self._solution = F, known
         self._publish(F, known, whole, posterior, found.threshold)
         self.rank_path_ = found.trail
         self.center_, self.scale_ = choice.center, choice.scale
+        self._conformal = self._calibrated(held)
         self._warn_of(whole, max(self.rank_, 1))
 
     def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
@@ -388,7 +391,47 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         else:
             variance = float(xp.sum(squares * kept)) / max(free, 0.1 * count, 1.0)
         mean_unit = unit * unit if isinstance(unit, float) else float(xp.mean(unit * unit))
-        self.noise_variance_ = variance / within * mean_unit
+        self._noise = variance / within
+        self.noise_variance_ = self._noise * mean_unit
+
+    # ---- how sure it is
+
+    def _spread(self) -> Spread:
+        F, known = self._solution
+        cells = known.apply(self._cells.with_values(scaled_by(self._cells.y, self._model.size)))
+        xp = array_namespace(cells.y)
+        weight = xp.ones_like(cells.y) if cells.weight is None else cells.weight
+        plain = replace(cells, weight=None).operator()
+        if self._model.threshold is not None:
+            # what was rejected said nothing
+            off = xp.abs(plain.apply(F) - cells.y) * xp.sqrt(weight)
+            weight = xp.where(off > self._model.threshold, xp.zeros_like(off), weight)
+        cells = replace(cells, weight=weight)
+        posterior = self._model.posterior
+        coverage = plain.coverage(weight)
+        if posterior is None:
+            posterior = Posterior.first(F, self._noise)
+            if self._model.ridge is not None:
+                # a ridge that was given may have taken away more than the noise asks for
+                ridge = posterior.ridge(F, 0, coverage)
+                F = F.moved(0, -cells.problem().linearize(F).block_step(0, ridge))  # type: ignore
+        ridges = tuple(posterior.ridge(F, k, coverage) for k in (0, 1))
+        return Spread(F, cells, ridges, self._noise)
+
+    def _values(self, F: Bordered, index: Any) -> Array:
+        """The values of factors at coordinates, or everywhere, in the units of the data."""
+        X = F.full() if index is None else F.gather(index)
+        return (X + self._solution[1].mean) * self._unit(index)
+
+    def _unit(self, index: Any) -> Array | float:
+        """The model's units, at coordinates or everywhere, in the units of the data."""
+        known, unit = self._solution[1], self._model.size
+        for k, d in enumerate((known.rows, known.columns)):
+            if d is not None and index is None:
+                unit = unit * (d[:, None] if k == 0 else d[None, :])
+            elif d is not None:
+                unit = unit * array_namespace(d).take(d, index[k])
+        return unit
 
     def _offsets(self, index: tuple[Array, ...]) -> Array:
         xp = array_namespace(self.row_offset_)
@@ -417,8 +460,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, LowRankEstimator)
         check_is_fitted(self)
         cells, kind = read_matrix(self, X, observed, reset=False)
         self._same_library(cells)
-        if kind[0] == "sparse":
-            check_dense_size(cells.shape, "the transformed X")
+        check_memory(cells.shape, "the transformed X", kind[0] != "sparse")
         return cells, kind
 
     def __sklearn_tags__(self) -> Any:

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from .. import checks
+from .. import checks, kernels
 from ..ambient import Ambient
 from ..factors import Factors, LowRank, Tucker
 from ..initialize import hosvd, small_random, spectral
@@ -28,6 +28,7 @@ from .matrix import singular
 from .rules import change, settled, vanished
 from .tables import given_back, numeric
 from .tucker import degrees, possible, spectra
+from .uncertainty import PART, Information, conformal_quantile, normal_quantile
 
 Array = Any
 
@@ -370,6 +371,13 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             self.diagnostics_ = [
                 f"there are {m} measurements but {degrees(ranks, self.shape_)} degrees of freedom"
             ]
+        held_by = found.state.problem.ridge
+        strength = float(xp.max(held_by[-1])) * found.unit if held_by is not None else 0.0
+        self._information = Information.of(self.factors_, A, intercept, strength)
+        self._conformal = None
+        if held is not None:
+            off = xp.abs(held.y - self._predicted(held.A))
+            self._conformal = xp.sort(off / self._prediction_std(held.A))
 
     def _split(self, data: Sample, rng: Any) -> tuple[Sample, Sample | None]:
         if not self.calibrate:
@@ -412,17 +420,74 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             trail += more
         return ranks, ridge, trail
 
-    def predict(self, A: Any) -> Array:
+    def predict(self, A: Any, return_std: bool = False) -> Any:
         """⟨A, coef⟩ + intercept for every row of A.
 
         Parameters
         ----------
         A : array of shape (m, n1, ..., nd) or (m, n1 · ... · nd)
+        return_std : bool
+            Also return how far off a new measurement is expected to be: the noise, and what
+            is not known about the coefficient.
 
         Returns
         -------
         y : array of shape (m,)
+        std : array of shape (m,), where asked for
         """
+        flat, kind = self._read_design(A)
+        values = given_back(self._predicted(flat), kind)
+        if not return_std:
+            return values
+        return values, given_back(self._prediction_std(flat), kind)
+
+    def interval(self, A: Any, level: float = 0.95, kind: str = "model") -> tuple[Array, Array]:
+        """Bounds of a new measurement.
+
+        Parameters
+        ----------
+        A : array of shape (m, n1, ..., nd) or (m, n1 · ... · nd)
+        level : float in (0, 1)
+            The share of the intervals that hold the measurement.
+        kind : {"model", "conformal"}
+            "model": from the noise and the standard error of the coefficient; right where the
+            model is. "conformal": from how far off the fit was at measurements that it did not
+            see, which needs ``calibrate``; right without a model of the noise.
+
+        Returns
+        -------
+        lower, upper : arrays of shape (m,)
+        """
+        flat, given = self._read_design(A)
+        level = checks.number("level", level, least=0, most=1, open_=True)
+        if kind not in ("model", "conformal"):
+            raise ValueError(f'kind must be "model" or "conformal", not {kind!r}')
+        reach = normal_quantile(level)
+        if kind == "conformal":
+            reach = conformal_quantile(self._scores(), level)
+        middle, half = self._predicted(flat), reach * self._prediction_std(flat)
+        return given_back(middle - half, given), given_back(middle + half, given)
+
+    def _predicted(self, A: Array) -> Array:
+        values = Sensing(A, shape=self.shape_).apply(self.factors_) + self.intercept_
+        return super()._clipped(values)
+
+    def _prediction_std(self, A: Array) -> Array:
+        share = 1 + self._information.leverage(self.factors_, A)
+        return array_namespace(A).sqrt(self.noise_variance_ * share + 1e-300)
+
+    def _variance(self, index: tuple[Array, ...]) -> Array:
+        xp, found = array_namespace(self.factors_.blocks[0]), []
+        size = math.prod(self.shape_)
+        flat = kernels.numbered(index, self.shape_)
+        every = xp.arange(size, device=device(flat))
+        step = max(1, PART // size)
+        for s in range(0, flat.shape[0], step):
+            one = xp.astype(flat[s : s + step, None] == every[None, :], xp.float64)
+            found.append(self._information.leverage(self.factors_, one, centred=False))
+        return self.noise_variance_ * xp.concat(found) if found else 0.0 * flat
+
+    def _read_design(self, A: Any) -> tuple[Array, Any]:
         check_is_fitted(self)
         if is_torch_array(A):
             xp = array_namespace(A)
@@ -446,9 +511,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                 f"A has {math.prod(A.shape[1:])} features, but the coefficient has shape "
                 f"{self.shape_}"
             )
-        flat = xp.reshape(A, (A.shape[0], -1))
-        values = Sensing(flat, shape=self.shape_).apply(self.factors_) + self.intercept_
-        return given_back(super()._clipped(values), kind)
+        return xp.reshape(A, (A.shape[0], -1)), kind
 
     def _clipped(self, values: Array) -> Array:
         return values  # bounds are those of predictions, not of coefficients

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ Array = Any
 
 DENSE_LIMIT = 50_000_000
 """Cells that a sparse table may have to be returned as a dense one."""
+COPIES = 3
+"""Of a dense result that exist while it is made."""
 
 
 def read_matrix(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
@@ -273,9 +276,27 @@ def given_back(values: Array, kind: Any) -> Array:
     return xp.astype(values, kind[1], copy=False) if values.dtype != kind[1] else values
 
 
-def check_dense_size(shape: tuple[int, ...], what: str) -> None:
-    if math.prod(shape) > DENSE_LIMIT:
+def check_memory(shape: tuple[int, ...], what: str, dense: bool) -> None:
+    """Refuse a result that would not fit; of data that came sparse, one that is large."""
+    cells, left = math.prod(shape), available_memory()
+    if (cells > DENSE_LIMIT and not dense) or 8 * COPIES * cells > left:
         raise MemoryError(
-            f"{what} of shape {shape} would be {math.prod(shape) * 8 / 2**30:.3g} GiB dense; use "
+            f"{what} of shape {shape} would be {cells * 8 / 2**30:.3g} GiB dense, and making it "
+            f"takes {COPIES} times that (there are {left / 2**30:.3g} GiB); use "
             "predict_entries(index) for the entries you need"
         )
+
+
+def available_memory() -> float:
+    """Bytes that can be had without swapping; without end where the system does not say."""
+    try:
+        with open("/proc/meminfo") as f:
+            for line in f:
+                if line.startswith("MemAvailable"):
+                    return 1024.0 * int(line.split()[1])
+    except OSError:
+        pass
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf

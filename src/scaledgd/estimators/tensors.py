@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,15 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from ..factors import Tucker
-from .base import LowRankEstimator
 from .budget import Budget
 from .cells import Cells, joined_cells, magnitude, same_library, scaled_by, split_cells
 from .completion import _sparse_outliers
+from .entrywise import EntrywiseEstimator
 from .packing import packable
 from .robust import reject_rows
 from .robust import threshold as threshold_at
-from .tables import check_dense_size, given_back, read_entries, read_tensor, weighted
+from .tables import check_memory, given_back, read_entries, read_tensor, weighted
 from .tucker import TensorFit, choose_ranks, degrees, fit_ranks, possible, ridges, spectra
+from .uncertainty import Spread
 
 Array = Any
 
@@ -85,7 +86,7 @@ def _means(cells: Cells, values: Array, mode: int) -> Array:
     return cells.sums(mode, xp.reshape(values, (-1,))) / (cells.counts(mode) + 1)
 
 
-class _TensorEstimator(LowRankEstimator):
+class _TensorEstimator(EntrywiseEstimator):
     """Data of d modes; mode 0 are samples."""
 
     def fit(
@@ -239,6 +240,7 @@ class _TensorEstimator(LowRankEstimator):
         self.rank_path_ = found.trail
         self.center_, self.scale_ = self._sides, "none"
         self._note(whole)
+        self._conformal = self._calibrated(held)
 
     def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
         return split_cells(cells, self.calibrate, rng)
@@ -277,6 +279,27 @@ class _TensorEstimator(LowRankEstimator):
             return self.factors_.full() + self._offset_array()
         return self.factors_.gather(cells.index) + self._offsets(cells.index)
 
+    # ---- how sure it is
+
+    def _spread(self) -> Spread:
+        cells, F = self._cells, self.factors_
+        threshold = getattr(self, "threshold_", None)
+        if threshold is not None:
+            xp = array_namespace(cells.y)
+            weight = xp.ones_like(cells.y) if cells.weight is None else cells.weight
+            off = xp.abs(cells.y - self._whole(cells)) * xp.sqrt(weight)
+            cells = replace(cells, weight=xp.where(off > threshold, xp.zeros_like(off), weight))
+        return Spread(F, cells, ridges(F, self.noise_variance_)[:-1], self.noise_variance_)
+
+    def _values(self, F: Tucker, index: Any) -> Array:
+        """The values of factors at coordinates, or everywhere."""
+        if index is None:
+            return F.full() + self._offset_array()
+        return F.gather(index) + self._offsets(index)
+
+    def _unit(self, index: Any) -> float:
+        return 1.0
+
     def _offsets(self, index: tuple[Array, ...]) -> Any:
         xp = array_namespace(self.factors_.core)
         return sum(
@@ -313,7 +336,7 @@ class _TensorEstimator(LowRankEstimator):
                 f"X has slices of shape {cells.shape[1:]}, but the fit is about "
                 f"{self.factors_.shape[1:]}"
             )
-        check_dense_size(cells.shape, "the transformed X") if kind[0] == "sparse" else None
+        check_memory(cells.shape, "the transformed X", True)
         return cells, kind
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
