@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import datasets, metrics
 from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
+from .files import FileError
 from .initialize import diagonal_deleted, grown, hosvd, incoherence, mixed, small_random, spectral
 from .losses import (
     Absolute,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         TensorCompletion,
         TensorRegressor,
         TensorRobustPCA,
+        load,
     )
 
 __version__ = "0.1.0"
@@ -67,6 +69,7 @@ __all__ = [
     "DivergenceWarning",
     "Entries",
     "Factors",
+    "FileError",
     "Full",
     "GradientDescent",
     "HankelCompletion",
@@ -106,6 +109,7 @@ __all__ = [
     "incoherence",
     "iterate",
     "line_search",
+    "load",
     "loss_change",
     "median_threshold",
     "metrics",
@@ -118,7 +122,7 @@ __all__ = [
     "time_limit",
 ]
 
-_ESTIMATORS = (
+_LAZY = (
     "DataWarning",
     "MatrixCompletion",
     "MatrixRegressor",
@@ -126,12 +130,13 @@ _ESTIMATORS = (
     "TensorCompletion",
     "TensorRegressor",
     "TensorRobustPCA",
+    "load",
 )
 
 
 def __getattr__(name: str) -> Any:
     # scikit-learn takes long to import: only those who use the estimators wait for it
-    if name in _ESTIMATORS:
+    if name in _LAZY:
         from . import estimators
 
         return getattr(estimators, name)

@@ -3,6 +3,7 @@
 from .base import DataWarning
 from .completion import MatrixCompletion, RobustPCA
 from .regression import MatrixRegressor, TensorRegressor
+from .saving import load
 from .tensors import TensorCompletion, TensorRobustPCA
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "TensorCompletion",
     "TensorRegressor",
     "TensorRobustPCA",
+    "load",
 ]

@@ -403,5 +403,38 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         check_memory(self.factors_.shape, "the estimate", self._came_dense)
         return given_back(self._clipped(self.factors_.full() + self._offset_array()), self._kind)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file, for `scaledgd.load` on any machine.
+
+        The file is a zip of arrays and JSON (`numpy.load` opens it too), without pickle, with a
+        checksum over every byte. Whoever reads while it is written finds the old file or the
+        new one. It holds the data of the fit too, as `partial_fit` and intervals need them.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        from .saving import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+    def history_frame(self) -> Any:
+        """The history of the fit as a pandas DataFrame, one row per iterate.
+
+        Returns
+        -------
+        frame : pandas.DataFrame
+            With columns "t", "value", "seconds" and "stage".
+        """
+        check_is_fitted(self)
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError(
+                'history_frame needs pandas: pip install "scaledgd[cli]", or use history_'
+            ) from None
+        return pd.DataFrame(self.history_)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "factors_")

@@ -45,6 +45,15 @@ def pack(x: Any) -> Tree:
         return {"class": "dict", "fields": {str(k): pack(v) for k, v in x.items()}}
     if isinstance(x, (tuple, list)):
         return type(x)(pack(v) for v in x)
+    if (
+        isinstance(x, np.ndarray)
+        and x.dtype == np.int64
+        and x.size
+        and int(x.min()) >= -(2**31)
+        and int(x.max()) < 2**31
+    ):
+        # indices, in half the space
+        return {"class": "index", "fields": {"array": x.astype(np.int32)}}
     if isinstance(x, np.dtype):
         return {"class": "dtype", "fields": {"name": x.name}}
     if type(x).__module__.split(".")[0] == "torch":
@@ -52,18 +61,12 @@ def pack(x: Any) -> Tree:
             return {"class": "torch", "fields": {"array": host(x), "device": str(x.device)}}
         return {"class": "torch dtype", "fields": {"name": str(x)}}
     if hasattr(x, "coords") and hasattr(x, "nnz"):
-        index = tuple(_small(np.asarray(i)) for i in x.coords)
+        index = tuple(pack(np.asarray(i, dtype=np.int64)) for i in x.coords)
         parts = {"index": index, "data": x.data, "shape": tuple(x.shape)}
         return {"class": "sparse", "fields": parts}
     if isinstance(x, np.generic):
         return x.item()
     return x
-
-
-def _small(i: Any) -> Any:
-    """Indices in four bytes where they fit."""
-    fits = not i.size or int(i.max()) < 2**31
-    return i.astype(np.int32) if i.dtype == np.int64 and fits else i
 
 
 def unpack(tree: Tree) -> Any:
@@ -78,6 +81,8 @@ def unpack(tree: Tree) -> Any:
     parts = {k: unpack(v) for k, v in parts.items()}
     if name == "dict":
         return parts
+    if name == "index":
+        return np.asarray(parts["array"], dtype=np.int64)
     if name == "dtype":
         return np.dtype(_one_of(parts["name"], "float32", "float64"))
     if name == "torch":
@@ -89,8 +94,7 @@ def unpack(tree: Tree) -> Any:
     if name == "sparse":
         from scipy.sparse import coo_array
 
-        index = tuple(np.asarray(i, dtype=np.int64) for i in parts["index"])
-        return coo_array((parts["data"], index), shape=parts["shape"])
+        return coo_array((parts["data"], parts["index"]), shape=parts["shape"])
     if name not in CLASSES:
         raise FileError(f"holds a {name[:40]!r}, which this library does not write")
     cls = CLASSES[name]

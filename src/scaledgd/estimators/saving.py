@@ -1,0 +1,306 @@
+"""Models in files: without pickle, so that a file from a stranger can do no harm."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .. import files
+from ..factors import Bordered, LowRank, Tucker
+from ..files import FileError
+from .base import LowRankEstimator
+from .cells import Cells
+from .completion import MatrixCompletion, RobustPCA, RowModel, _MatrixEstimator
+from .matrix import Scales
+from .packing import columns, pack, records, unpack
+from .regression import MatrixRegressor, TensorRegressor, _Regressor
+from .tensors import SliceModel, TensorCompletion, TensorRobustPCA, _TensorEstimator
+from .uncertainty import Information
+
+ESTIMATORS: dict[str, type[LowRankEstimator]] = {
+    c.__name__: c
+    for c in (
+        MatrixCompletion,
+        RobustPCA,
+        MatrixRegressor,
+        TensorCompletion,
+        TensorRobustPCA,
+        TensorRegressor,
+    )
+}
+
+FITTED = (
+    "factors_",
+    "components_",
+    "singular_values_",
+    "rank_",
+    "rank_path_",
+    "center_",
+    "scale_",
+    "noise_variance_",
+    "n_iter_",
+    "converged_",
+    "status_",
+    "diagnostics_",
+    "row_offset_",
+    "column_offset_",
+    "offsets_",
+    "outliers_",
+    "threshold_",
+    "coef_",
+    "intercept_",
+    "ridge_",
+    "shape_",
+    "n_features_in_",
+    "_kind",
+    "_came_dense",
+    "_conformal",
+    "_cells",
+    "_held",
+    "_model",
+    "_settings",
+    "_solution",
+    "_noise",
+    "_scaled",
+    "_information",
+    "_labels",
+)
+"""What a fit leaves; `history_` and `feature_names_in_` are written in another form."""
+
+
+def save(estimator: LowRankEstimator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator; see `LowRankEstimator.save`."""
+    from .. import __version__
+
+    known = vars(estimator)
+    params = {k: _plain(v) for k, v in estimator.get_params(deep=False).items()}
+    params["checkpoint"] = None  # a path of this machine
+    fitted = {name: pack(known[name]) for name in FITTED if name in known}
+    names = known.get("feature_names_in_")
+    tree = {
+        "estimator": type(estimator).__name__,
+        "params": params,
+        "fitted": fitted,
+        "history": columns(known["history_"]),
+        "names": None if names is None else np.asarray(names, dtype=np.str_),
+    }
+    files.write(path, tree, "model", __version__)
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as a file can hold it; a generator is not one."""
+    if isinstance(value, np.random.RandomState):
+        return None
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return pack(value) if not isinstance(value, (tuple, list)) else type(value)(map(_plain, value))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """A fitted estimator from a file that `save` wrote.
+
+    Nothing in the file is executed: it holds numbers, words and arrays, and a checksum of
+    them all.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    estimator
+
+    Raises
+    ------
+    FileError
+        Where the file is damaged, is not of a model, or does not make sense.
+
+    Examples
+    --------
+    >>> import numpy as np, os, scaledgd as sg, tempfile
+    >>> X = np.outer(np.arange(1.0, 7), np.arange(1.0, 6))
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> sg.MatrixCompletion(rank=1).fit(X).save(path)
+    >>> bool(np.allclose(sg.load(path).reconstruct(), X))
+    True
+    """
+    tree = files.read(path, "model")
+    try:
+        return _revived(tree)
+    except Exception as error:
+        raise FileError(f"{os.fspath(path)} does not hold a model: {error}") from None
+
+
+def _revived(tree: Any) -> LowRankEstimator:
+    name = tree["estimator"]
+    if name not in ESTIMATORS:
+        raise FileError(f"there is no estimator {str(name)[:40]!r}")
+    params = tree["params"]
+    estimator = ESTIMATORS[name](**params)
+    estimator._check_params()
+    for key, value in tree["fitted"].items():
+        if key not in FITTED:
+            raise FileError(f"an estimator has no {str(key)[:40]!r}")
+        setattr(estimator, key, unpack(value))
+    estimator.history_ = records(tree["history"])
+    if tree["names"] is not None:
+        estimator.feature_names_in_ = np.asarray(tree["names"].tolist(), dtype=object)
+    _validate(estimator)
+    return estimator
+
+
+# ---- whether it makes sense
+
+
+def _validate(estimator: Any) -> None:
+    how, _ = estimator._kind
+    _must(how in ("numpy", "sparse", "torch"), "an unknown kind of data")
+    for name in ("n_iter_", "noise_variance_"):
+        _number(getattr(estimator, name))
+    for name in ("converged_", "_came_dense"):
+        _must(isinstance(getattr(estimator, name), bool), name)
+    _must(isinstance(estimator.status_, str), "status_")
+    _must(isinstance(estimator.rank_path_, list), "rank_path_")
+    for kind, check in (
+        (_MatrixEstimator, _matrix),
+        (_TensorEstimator, _tensor),
+        (_Regressor, _regressor),
+    ):
+        if isinstance(estimator, kind):
+            check(estimator)
+
+
+def _matrix(e: Any) -> None:
+    cells = _cells(e._cells)
+    _held(e, cells.shape)
+    _must(len(cells.shape) == 2, "data that are no table")
+    n1, n2 = cells.shape
+    _factors(e.factors_, LowRank, cells.shape)
+    r = _number(e.rank_)
+    _must(r == int(r) and e.n_features_in_ == n2, "a rank or a width")
+    _shaped(e.components_, (r, n2))
+    _shaped(e.singular_values_, (r,))
+    _shaped(e.row_offset_, (n1,))
+    _shaped(e.column_offset_, (n2,))
+    _number(e._noise)
+    model, (F, known) = e._model, e._solution
+    _must(isinstance(model, RowModel), "no model")
+    _factors(F, Bordered, cells.shape)
+    for scales, rows in ((model.scales, None), (known, n1)):
+        _must(isinstance(scales, Scales), "no scales")
+        _shaped(scales.columns, (n2,), optional=True)
+        if scales.rows is not None:
+            _shaped(scales.rows, (rows or scales.rows.shape[0],))
+        for number in (scales.mean, scales.unit, scales.typical or 0.0):
+            _number(number)
+    _number(model.size)
+    _shaped(model.R, F.R.shape)
+    _shaped(model.v, (n2,), optional=True)
+    _must((model.v is None) == (F.v is None), "offsets")
+    q = F.L.shape[1]
+    if model.ridge is not None:
+        _shaped(model.ridge, (q,))
+    if model.posterior is not None:
+        p = model.posterior
+        _number(p.noise)
+        for k, (width, n) in enumerate(((q, None), (F.R.shape[1], n2))):
+            _shaped(p.prior[k], (width,))
+            _shaped(p.variance[k], (n or p.variance[k].shape[0], width))
+            _shaped(p.total[k], (width, width))
+
+
+def _tensor(e: Any) -> None:
+    cells = _cells(e._cells)
+    _held(e, cells.shape)
+    F = _factors(e.factors_, Tucker, cells.shape)
+    _must(tuple(e.rank_) == F.ranks, "a rank")
+    _must(len(e.offsets_) == len(cells.shape), "offsets")
+    for b, n in zip(e.offsets_, cells.shape, strict=True):
+        _shaped(b, (n,), optional=True)
+    for V, s, r, n in zip(e.components_, e.singular_values_, F.ranks, cells.shape, strict=True):
+        _shaped(V, (r, n))
+        _shaped(s, (r,))
+    model = e._model
+    _must(isinstance(model, SliceModel), "no model")
+    _must(isinstance(model.factors, Tucker), "no factors")
+    first = int(model.factors.shape[0])
+    _factors(model.factors, Tucker, (first, *cells.shape[1:]))
+    _number(model.size)
+    _number(model.noise)
+    for b, n in zip(model.offsets, cells.shape, strict=True):
+        if b is not None:
+            _shaped(b, b.shape[:1] if n == cells.shape[0] else (n,))
+
+
+def _regressor(e: Any) -> None:
+    shape = tuple(int(_number(n)) for n in e.shape_)
+    kind = LowRank if e._matrix else Tucker
+    F = _factors(e.factors_, kind, shape)
+    _factors(e._scaled, kind, shape)
+    _number(e.intercept_)
+    _shaped(e.coef_, shape)
+    _must(e.n_features_in_ == math.prod(shape), "a width")
+    known = e._information
+    _must(isinstance(known, Information), "no information")
+    q = sum(math.prod(B.shape) for B in F.blocks)
+    _shaped(known.mean, (q,))
+    _shaped(known.total, (q, q), optional=True)
+    _number(known.m)
+    _held(e, None)
+
+
+def _must(so: bool, what: str) -> None:
+    if not so:
+        raise FileError(f"{what} is wrong")
+
+
+def _number(x: Any) -> float:
+    _must(isinstance(x, (int, float)) and math.isfinite(x), "a number")
+    return float(x)
+
+
+def _shaped(x: Any, shape: tuple[Any, ...], optional: bool = False) -> None:
+    """An array of finite numbers of a shape."""
+    if optional and x is None:
+        return
+    _must(hasattr(x, "shape") and tuple(x.shape) == tuple(shape), f"an array of shape {shape}")
+    xp = array_namespace(x)
+    _must(xp.isdtype(x.dtype, "real floating"), "an array of numbers")
+    _must(bool(xp.all(xp.isfinite(x))), "an array that holds NaN or infinity")
+
+
+def _factors(F: Any, kind: type, shape: tuple[int, ...]) -> Any:
+    _must(isinstance(F, kind) and tuple(F.shape) == tuple(shape), f"factors of shape {shape}")
+    for B in F.blocks:
+        _shaped(B, B.shape)
+    return F
+
+
+def _cells(given: Any) -> Cells:
+    cells: Cells = given
+    _must(isinstance(cells, Cells) and isinstance(cells.shape, tuple), "the data")
+    _must(all(isinstance(n, int) and n > 0 for n in cells.shape), "the shape of the data")
+    if cells.index is None:
+        _shaped(cells.y, cells.shape)
+    else:
+        xp = array_namespace(cells.y)
+        _must(len(cells.index) == len(cells.shape), "an index")
+        _must(len(cells.y.shape) == 1, "the data")
+        _shaped(cells.y, (cells.size,))
+        for i, n in zip(cells.index, cells.shape, strict=True):
+            _must(tuple(i.shape) == (cells.size,), "an index")
+            _must(xp.isdtype(i.dtype, "integral"), "an index")
+            _must(not cells.size or (int(xp.min(i)) >= 0 and int(xp.max(i)) < n), "an index")
+    _shaped(cells.weight, tuple(cells.y.shape), optional=True)
+    return cells
+
+
+def _held(e: Any, shape: Any) -> None:
+    if e._conformal is not None:
+        _shaped(e._conformal, (e._conformal.shape[0],))
+    if shape is not None and e._held is not None:
+        _must(_cells(e._held).shape == shape, "the shape of what was held out")
