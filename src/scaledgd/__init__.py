@@ -5,6 +5,7 @@ The mathematics reads as one sentence: ``solve(problem, init, method)``. A probl
 freely.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import datasets, metrics
@@ -49,14 +50,30 @@ from .variational import Variational
 
 if TYPE_CHECKING:
     from .estimators import (
+        BlockSplit,
         DataWarning,
+        EntrySplit,
+        EntryTable,
         MatrixCompletion,
         MatrixRegressor,
         RobustPCA,
+        RowSplit,
         TensorCompletion,
         TensorRegressor,
         TensorRobustPCA,
+        TimeSplit,
         load,
+        rank_curve,
+        scorer,
+    )
+    from .plots import (
+        ConvergenceDisplay,
+        IntervalDisplay,
+        MissingDisplay,
+        RankCurveDisplay,
+        ResidualDisplay,
+        SeparationDisplay,
+        SpectrumDisplay,
     )
 
 __version__ = "0.1.0"
@@ -64,10 +81,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Absolute",
     "Alternating",
+    "BlockSplit",
     "Bordered",
+    "ConvergenceDisplay",
     "DataWarning",
     "DivergenceWarning",
     "Entries",
+    "EntrySplit",
+    "EntryTable",
     "Factors",
     "FileError",
     "Full",
@@ -75,20 +96,27 @@ __all__ = [
     "HankelCompletion",
     "HardTrim",
     "Interrupted",
+    "IntervalDisplay",
     "Loss",
     "LowRank",
     "MatrixCompletion",
     "MatrixRegressor",
+    "MissingDisplay",
     "NonNegative",
     "Observed",
     "Operator",
+    "RankCurveDisplay",
     "RankOne",
+    "ResidualDisplay",
     "Result",
     "RobustPCA",
+    "RowSplit",
     "ScaledGD",
     "ScaledLBFGS",
     "Sensing",
+    "SeparationDisplay",
     "SoftTrim",
+    "SpectrumDisplay",
     "Squared",
     "State",
     "Stop",
@@ -96,6 +124,7 @@ __all__ = [
     "TensorCompletion",
     "TensorRegressor",
     "TensorRobustPCA",
+    "TimeSplit",
     "TopTrim",
     "Tucker",
     "Variational",
@@ -115,6 +144,8 @@ __all__ = [
     "metrics",
     "mixed",
     "polyak",
+    "rank_curve",
+    "scorer",
     "small_random",
     "solve",
     "spectral",
@@ -122,24 +153,41 @@ __all__ = [
     "time_limit",
 ]
 
-_LAZY = (
-    "DataWarning",
-    "MatrixCompletion",
-    "MatrixRegressor",
-    "RobustPCA",
-    "TensorCompletion",
-    "TensorRegressor",
-    "TensorRobustPCA",
-    "load",
-)
+_LAZY = {
+    "estimators": (
+        "BlockSplit",
+        "DataWarning",
+        "EntrySplit",
+        "EntryTable",
+        "MatrixCompletion",
+        "MatrixRegressor",
+        "RobustPCA",
+        "RowSplit",
+        "TensorCompletion",
+        "TensorRegressor",
+        "TensorRobustPCA",
+        "TimeSplit",
+        "load",
+        "rank_curve",
+        "scorer",
+    ),
+    "plots": (
+        "ConvergenceDisplay",
+        "IntervalDisplay",
+        "MissingDisplay",
+        "RankCurveDisplay",
+        "ResidualDisplay",
+        "SeparationDisplay",
+        "SpectrumDisplay",
+    ),
+}
 
 
 def __getattr__(name: str) -> Any:
     # scikit-learn takes long to import: only those who use the estimators wait for it
-    if name in _LAZY:
-        from . import estimators
-
-        return getattr(estimators, name)
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -27,7 +27,7 @@ from .cells import Cells, components, magnitude, same_library, scaled_by
 from .matrix import degrees
 from .packing import fingerprint
 from .progress import display, report
-from .tables import check_memory, given_back
+from .tables import check_memory, given_back, table_back
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -401,7 +401,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         """The whole estimate, dense: offsets + ``factors_.full()``."""
         check_is_fitted(self)
         check_memory(self.factors_.shape, "the estimate", self._came_dense)
-        return given_back(self._clipped(self.factors_.full() + self._offset_array()), self._kind)
+        return table_back(self._clipped(self.factors_.full() + self._offset_array()), self._kind)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, for `scaledgd.load` on any machine.

@@ -37,7 +37,8 @@ from .packing import packable
 from .ridge import fit_non_negative, fit_ridge
 from .robust import WITHIN, fit_robust, reject_rows, robust_rank
 from .robust import threshold as threshold_at
-from .tables import check_memory, given_back, read_entries, read_matrix, weighted
+from .selection import EntryTable
+from .tables import check_memory, read_matrix, table_back, weighted
 from .uncertainty import Spread
 
 Array = Any
@@ -139,6 +140,8 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self
         """
         self._check_params()
+        if isinstance(X, EntryTable):
+            return self._fit_table(X)
         cells, kind = read_matrix(self, X, observed, reset=True)
         cells = weighted(cells, entry_weight, sample_weight, kind[0] != "sparse")
         return self._fit(cells, kind, kind[0] != "sparse", X=X)
@@ -160,13 +163,16 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self
         """
         self._check_params()
-        cells, kind = read_entries(index, values, shape)
+        return self._fit_table(EntryTable(index, values, shape), entry_weight)
+
+    def _fit_table(self, table: EntryTable, entry_weight: Any = None) -> Self:
+        cells = table.cells
         if len(cells.shape) != 2:
             raise ValueError(f"shape must be (n1, n2) for a matrix, not {cells.shape}")
         self.n_features_in_ = cells.shape[1]
         self.__dict__.pop("feature_names_in_", None)
         cells = weighted(cells, entry_weight, None, False)
-        return self._fit(cells, kind, False)
+        return self._fit(cells, table.kind, table.dense, X=table)
 
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
         """Add rows: the fit goes on from where it stands, with all rows seen so far.
@@ -418,14 +424,15 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         ridges = tuple(posterior.ridge(F, k, coverage) for k in (0, 1))
         return Spread(F, cells, ridges, self._noise)
 
-    def _values(self, F: Bordered, index: Any) -> Array:
+    def _values(self, F: Bordered, index: Any, known: Scales | None = None) -> Array:
         """The values of factors at coordinates, or everywhere, in the units of the data."""
+        known = self._solution[1] if known is None else known
         X = F.full() if index is None else F.gather(index)
-        return (X + self._solution[1].mean) * self._unit(index)
+        return (X + known.mean) * self._unit(index, known)
 
-    def _unit(self, index: Any) -> Array | float:
+    def _unit(self, index: Any, known: Scales | None = None) -> Array | float:
         """The model's units, at coordinates or everywhere, in the units of the data."""
-        known, unit = self._solution[1], self._model.size
+        known, unit = self._solution[1] if known is None else known, self._model.size
         for k, d in enumerate((known.rows, known.columns)):
             if d is not None and index is None:
                 unit = unit * (d[:, None] if k == 0 else d[None, :])
@@ -444,12 +451,12 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         """The estimate of rows, dense, in the units of the data."""
         with self._threads(), np.errstate(over="ignore", under="ignore"):
             F, known = self._model.solve(cells)
-            X = F.full() + known.mean
-            if known.rows is not None:
-                X = X * known.rows[:, None]
-            if known.columns is not None:
-                X = X * known.columns[None, :]
-            return self._clipped(X * self._model.size)
+            return self._clipped(self._values(F, None, known))
+
+    def _rows_at(self, cells: Cells, index: Any) -> Array:
+        """Estimates of rows, at coordinates only."""
+        F, known = self._model.solve(cells)
+        return self._values(F, index, known)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit, and transform the same rows: ``fit(X).transform(X)``."""
@@ -460,6 +467,11 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         check_is_fitted(self)
         cells, kind = read_matrix(self, X, observed, reset=False)
         self._same_library(cells)
+        return cells, kind
+
+    def _read_rows(self, X: Any, observed: Any) -> tuple[Cells, Any]:
+        """Of which all is to be estimated."""
+        cells, kind = self._read(X, observed)
         check_memory(cells.shape, "the transformed X", kind[0] != "sparse")
         return cells, kind
 
@@ -603,14 +615,14 @@ class MatrixCompletion(_MatrixEstimator):
         filled : array of shape (n, n2)
             Observed values as they are, estimates elsewhere.
         """
-        cells, kind = self._read(X, observed)
+        cells, kind = self._read_rows(X, observed)
         filled = self._estimate(cells)
         xp = array_namespace(filled)
         if cells.index is None:
             filled = xp.asarray(cells.y, copy=True)
         elif cells.size:
             filled[cells.index] = cells.y
-        return given_back(filled, kind)
+        return table_back(filled, kind)
 
 
 class RobustPCA(_MatrixEstimator):
@@ -669,5 +681,5 @@ class RobustPCA(_MatrixEstimator):
         -------
         clean : array of shape (n, n2)
         """
-        cells, kind = self._read(X, observed)
-        return given_back(self._estimate(cells), kind)
+        cells, kind = self._read_rows(X, observed)
+        return table_back(self._estimate(cells), kind)

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import checks
-from .base import LowRankEstimator
+from .. import checks, kernels
+from .base import DataWarning, LowRankEstimator
 from .cells import Cells
-from .tables import check_memory, given_back
+from .packing import host
+from .selection import EntryTable
+from .tables import check_memory, given_back, table_back
 from .uncertainty import conformal_quantile, normal_quantile, xp_normal
 
 Array = Any
+
+REFUSED = (
+    "X holds nothing but entries that the model was fitted to, and would say how well it "
+    "remembers, not how well it predicts; score entries that were held out (scaledgd.EntrySplit), "
+    "or set force=True"
+)
+
+
+class _RefusedError(ValueError):
+    """Nothing but entries of the fit."""
 
 
 class EntrywiseEstimator(LowRankEstimator):
@@ -81,6 +94,7 @@ class EntrywiseEstimator(LowRankEstimator):
         Returns
         -------
         draws : array of shape (n, n1, ..., nd), or (n, m)
+            Of a frame or a labelled array, a list of n of its kind.
         """
         check_is_fitted(self)
         n = checks.count("n", n, least=1)
@@ -101,7 +115,111 @@ class EntrywiseEstimator(LowRankEstimator):
                     if cells is not None:
                         X[cells.coordinates] = cells.flat
                 draws.append(given_back(X, self._kind))
+        if index is None and self._kind[2] is not None:
+            return [table_back(X, self._kind) for X in draws]
         return array_namespace(*draws).stack(draws)
+
+    # ---- how good it is
+
+    def score(self, X: Any, y: Any = None, *, observed: Any = None, force: bool = False) -> float:
+        """How well entries are predicted that the fit did not see.
+
+        Parameters
+        ----------
+        X : table, tensor or EntryTable
+            As `held_out` says.
+        y : ignored
+            But where there is one, as in scikit-learn's supervised tools, which score what
+            was fitted only if told to, that is not refused but warned of.
+        observed : boolean array of the shape of X, optional
+        force : bool
+            Score entries of the fit too, where a good score means nothing.
+
+        Returns
+        -------
+        score : float
+            The coefficient of determination R², at most 1; for estimators that expect
+            outliers the same with absolute instead of squared errors.
+        """
+        try:
+            truth, estimate = self.held_out(X, observed=observed, force=force)
+        except _RefusedError:
+            if y is None:
+                raise
+            warnings.warn(REFUSED, DataWarning, stacklevel=2)
+            truth, estimate = self.held_out(X, observed=observed, force=True)
+        xp = array_namespace(truth)
+        off, spread = truth - estimate, truth - xp.mean(truth)
+        if self._outliers() is not None:
+            spread = truth - xp.sort(truth)[truth.shape[0] // 2]
+            lost, all_ = float(xp.sum(xp.abs(off))), float(xp.sum(xp.abs(spread)))
+        else:
+            lost, all_ = float(xp.sum(off * off)), float(xp.sum(spread * spread))
+        return 1 - lost / all_ if all_ > 0 else float(lost == 0.0)
+
+    def held_out(self, X: Any, *, observed: Any = None, force: bool = False) -> tuple[Array, Array]:
+        """Entries that the fit did not see, and what it makes of them: for any measure.
+
+        Parameters
+        ----------
+        X : table, tensor or EntryTable
+            The table of the fit, with other entries: those are predicted; entries of the fit
+            are left out, and a table that has nothing else is refused. Or new rows: a fifth of
+            the entries of each is hidden, and predicted from the others.
+        observed : boolean array of the shape of X, optional
+        force : bool
+            Do not leave out, nor refuse, entries of the fit.
+
+        Returns
+        -------
+        truth, estimate : arrays of shape (m,)
+        """
+        check_is_fitted(self)
+        if isinstance(X, EntryTable):
+            cells = X.cells
+            if cells.shape != self._cells.shape:
+                raise ValueError(
+                    f"X holds entries of a table of shape {cells.shape}, but the fit is about "
+                    f"{self._cells.shape}"
+                )
+        else:
+            cells, _ = self._read(X, observed)
+        self._same_library(cells)
+        xp, there = array_namespace(cells.y), device(cells.y)
+        known = cells.shape == self._cells.shape
+        if known:
+            seen, agree = _in_common(cells, self._cells)
+            # other rows that are as many disagree where they overlap
+            known = isinstance(X, EntryTable) or not seen.any() or bool(agree[seen].mean() > 0.5)
+        if not known:
+            if not force and _share_of_rows(cells, self._cells) > 0.5:
+                raise _RefusedError(REFUSED)
+            return self._hidden(cells)
+        if not force:
+            cells = cells.some(xp.asarray(np.nonzero(~(seen & agree))[0], device=there))
+        if not cells.size:
+            raise _RefusedError(REFUSED)
+        counts = host(self._cells.counts(0))[host(cells.coordinates[0])]
+        old = cells.some(xp.asarray(np.nonzero(counts > 0)[0], device=there))
+        new = cells.some(xp.asarray(np.nonzero(counts == 0)[0], device=there))
+        truth, estimate = old.flat, self._clipped(self._at(old.coordinates))
+        if new.size:
+            hidden = self._hidden(new)
+            truth, estimate = xp.concat([truth, hidden[0]]), xp.concat([estimate, hidden[1]])
+        return truth, estimate
+
+    def _hidden(self, cells: Cells) -> tuple[Array, Array]:
+        """A part of every row, and what the other part makes of it."""
+        xp, there = array_namespace(cells.y), device(cells.y)
+        chosen = _some_of_each_row(host(cells.coordinates[0]))
+        if not chosen.any():
+            raise ValueError("no row of X has two entries, one to hide and one to predict it from")
+        test = cells.some(xp.asarray(np.nonzero(chosen)[0], device=there))
+        rest = cells.some(xp.asarray(np.nonzero(~chosen)[0], device=there))
+        with self._threads(), np.errstate(over="ignore", under="ignore"):
+            return test.flat, self._clipped(self._rows_at(rest, test.coordinates))
+
+    # ---- parts
 
     def _variance(self, index: tuple[Array, ...]) -> Array:
         """The square of the standard error, in the units of the data."""
@@ -121,3 +239,45 @@ class EntrywiseEstimator(LowRankEstimator):
         index, xp = held.coordinates, array_namespace(held.y)
         off = xp.abs(held.flat - self._clipped(self._at(index)))
         return xp.sort(off / self._tolerance(index, held.weight))
+
+
+def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, Any]:
+    """Which cells are at coordinates of fitted ones, and which of those have the same value."""
+    here, there = (
+        np.asarray(kernels.numbered(tuple(host(i) for i in c.coordinates), c.shape))
+        for c in (cells, fitted)
+    )
+    order = np.argsort(there, kind="stable")
+    place = np.minimum(np.searchsorted(there[order], here), len(there) - 1)
+    seen = there[order][place] == here
+    return seen, seen & (host(fitted.flat)[order][place] == host(cells.flat))
+
+
+def _share_of_rows(cells: Cells, fitted: Cells) -> float:
+    """The share of the rows with two entries or more that are rows of the fit, to the bit."""
+    (now, several), (then, _) = _row_marks(cells), _row_marks(fitted)
+    return float(np.isin(now[several], then).mean()) if several.any() else 0.0
+
+
+def _row_marks(cells: Cells) -> tuple[Any, Any]:
+    """A number for every row that tells it from others, and whether it has two entries."""
+    index = tuple(host(i) for i in cells.coordinates)
+    where = kernels.numbered(index, cells.shape, skip=0).astype(np.uint64)
+    bits = np.ascontiguousarray(host(cells.flat) + 0.0).view(np.uint64)
+    mixed = (where + np.uint64(0x9E3779B97F4A7C15)) * (bits | np.uint64(1))
+    mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits) * np.uint64(0xBF58476D1CE4E5B9)
+    marks = np.zeros(cells.shape[0], dtype=np.uint64)
+    np.add.at(marks, index[0], mixed ^ (mixed >> np.uint64(32)))
+    return marks, np.bincount(index[0], minlength=cells.shape[0]) > 1
+
+
+def _some_of_each_row(rows: Any) -> Any:
+    """A fifth of the cells of every row, at least one, where there are two; always the same."""
+    u = np.random.default_rng(0).random(len(rows))
+    order = np.lexsort((u, rows))
+    starts = np.searchsorted(rows[order], rows[order])
+    counts = np.bincount(rows)[rows[order]] if len(rows) else rows
+    quota = np.where(counts > 1, np.maximum(1, counts // 5), 0)
+    chosen = np.zeros(len(rows), dtype=bool)
+    chosen[order] = np.arange(len(rows)) - starts < quota
+    return chosen

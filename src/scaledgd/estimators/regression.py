@@ -236,7 +236,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                 raise ValueError("requires y to be passed, but the target y is None")
             if A.ndim < 2 or 0 in A.shape or xp.isdtype(A.dtype, "complex floating"):
                 raise ValueError(f"A must be real, of shape (m, n1, ..., nd), not {tuple(A.shape)}")
-            kind = ("torch", A.dtype if A.dtype == xp.float32 else xp.float64)
+            kind = ("torch", A.dtype if A.dtype == xp.float32 else xp.float64, None)
             A = xp.astype(A, xp.float64)
             y = xp.astype(xp.reshape(xp.asarray(y, device=device(A)), (-1,)), xp.float64)
             checks.finite("A", A)
@@ -259,7 +259,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                     raise ValueError(f"A of shape {A.shape} is empty")
                 checks.finite("A", A)
                 checks.finite("y", y)
-            kind = ("numpy", A.dtype)
+            kind = ("numpy", A.dtype, None)
             A, y = A.astype(np.float64), np.asarray(y, dtype=np.float64)
         if A.shape[0] != y.shape[0]:
             raise ValueError(f"A has {A.shape[0]} rows but y has {y.shape[0]} values")
@@ -491,7 +491,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         check_is_fitted(self)
         if is_torch_array(A):
             xp = array_namespace(A)
-            kind: Any = ("torch", A.dtype if A.dtype == xp.float32 else xp.float64)
+            kind: Any = ("torch", A.dtype if A.dtype == xp.float32 else xp.float64, None)
             A = xp.astype(A, xp.float64)
         else:
             if _dimensions(A) <= 2:
@@ -499,7 +499,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             else:
                 A = numeric("A", A)
             checks.finite("A", A)
-            kind = ("numpy", A.dtype)
+            kind = ("numpy", A.dtype, None)
             A = A.astype(np.float64)
         xp = array_namespace(A)
         if A.ndim > 2 and tuple(A.shape[1:]) != self.shape_:

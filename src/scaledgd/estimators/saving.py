@@ -15,6 +15,7 @@ from ..files import FileError
 from .base import LowRankEstimator
 from .cells import Cells
 from .completion import MatrixCompletion, RobustPCA, RowModel, _MatrixEstimator
+from .labels import Labels
 from .matrix import Scales
 from .packing import columns, pack, records, unpack
 from .regression import MatrixRegressor, TensorRegressor, _Regressor
@@ -67,7 +68,6 @@ FITTED = (
     "_noise",
     "_scaled",
     "_information",
-    "_labels",
 )
 """What a fit leaves; `history_` and `feature_names_in_` are written in another form."""
 
@@ -157,8 +157,9 @@ def _revived(tree: Any) -> LowRankEstimator:
 
 
 def _validate(estimator: Any) -> None:
-    how, _ = estimator._kind
+    how, _, labels = estimator._kind
     _must(how in ("numpy", "sparse", "torch"), "an unknown kind of data")
+    _must(labels is None or isinstance(labels, Labels), "an unknown kind of labels")
     for name in ("n_iter_", "noise_variance_"):
         _number(getattr(estimator, name))
     for name in ("converged_", "_came_dense"):
@@ -273,7 +274,7 @@ def _shaped(x: Any, shape: tuple[Any, ...], optional: bool = False) -> None:
     _must(bool(xp.all(xp.isfinite(x))), "an array that holds NaN or infinity")
 
 
-def _factors(F: Any, kind: type, shape: tuple[int, ...]) -> Any:
+def _factors(F: Any, kind: type[Any], shape: tuple[int, ...]) -> Any:
     _must(isinstance(F, kind) and tuple(F.shape) == tuple(shape), f"factors of shape {shape}")
     for B in F.blocks:
         _shaped(B, B.shape)

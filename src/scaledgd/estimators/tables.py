@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 from scipy import sparse
-from sklearn.utils.validation import _check_feature_names, _check_n_features, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    check_array,
+    validate_data,
+)
 
 from .. import checks
 from .cells import Cells
+from .labels import dressed, stripped
 
 Array = Any
 
@@ -26,27 +32,29 @@ COPIES = 3
 def read_matrix(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
     """The observed cells of a table, in double precision, and the kind to give back.
 
-    The kind is a pair: how the table came ("numpy", "sparse" or "torch"), and its dtype.
+    The kind is how the table came ("numpy", "sparse" or "torch"), its dtype, and its labels.
     """
     if is_torch_array(X):
         _features(estimator, X, reset)
-        return _tensor_cells(X, observed, 2), ("torch", _floating(X))
+        return _tensor_cells(X, observed, 2), ("torch", _floating(X), None)
     if sparse.issparse(X):
         return _sparse(estimator, X, observed, reset)
+    given = X
     X, observed = _unmasked(X, observed)
+    X, labels = stripped(X)
     if isinstance(X, np.ndarray) and X.dtype.kind == "f" and X.dtype.itemsize == 4:
         X = X.astype(np.float32, copy=False)  # another byte order is single precision too
-    values = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        dtype=[np.float64, np.float32],
-        ensure_all_finite="allow-nan" if observed is None else False,
-        accept_sparse=False,
-        ensure_min_samples=1,
-        ensure_min_features=1,
-    )
-    return _dense(values, observed), ("numpy", values.dtype)
+    rules: dict[str, Any] = {
+        "dtype": [np.float64, np.float32],
+        "ensure_all_finite": "allow-nan" if observed is None else False,
+        "accept_sparse": False,
+    }
+    if labels is not None and labels.kind != "xarray":
+        _features(estimator, given, reset)
+        values = check_array(X, **rules)
+    else:
+        values = validate_data(estimator, X, reset=reset, **rules)
+    return _dense(values, observed), ("numpy", values.dtype, labels)
 
 
 def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
@@ -57,14 +65,15 @@ def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
             "shape)"
         )
     if is_torch_array(X):
-        return _tensor_cells(X, observed, None), ("torch", _floating(X))
+        return _tensor_cells(X, observed, None), ("torch", _floating(X), None)
     X, observed = _unmasked(X, observed)
+    X, labels = stripped(X)
     values = numeric("X", X)
     if values.ndim < 2:
         raise ValueError(f"X must have 2 dimensions or more, not shape {values.shape}")
     if 0 in values.shape:
         raise ValueError(f"X of shape {values.shape} is empty; every size must be at least 1")
-    return _dense(values, observed), ("numpy", values.dtype)
+    return _dense(values, observed), ("numpy", values.dtype, labels)
 
 
 def _floating(X: Any) -> Any:
@@ -135,7 +144,8 @@ def _dense(values: Any, observed: Any) -> Cells:
     return Cells(index, values[seen].astype(np.float64), values.shape)
 
 
-def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
+def sparse_cells(X: Any, observed: Any) -> tuple[Cells, Any]:
+    """The stored entries of a sparse matrix."""
     if observed is not None:
         raise ValueError(
             "X is sparse, and its stored entries are the observed ones; leave observed out"
@@ -148,16 +158,21 @@ def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, 
         raise ValueError(
             "X stores some entry more than once; call X.sum_duplicates(), or average them"
         )
+    keep = np.float32 if values.dtype == np.float32 else np.float64
+    cells = Cells((i, j), values.astype(np.float64), tuple(X.shape))
+    return cells, ("sparse", np.dtype(keep), None)
+
+
+def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
+    cells, kind = sparse_cells(X, observed)
     validate_data(
         estimator,
-        sparse.csr_array((values, (i, j)), shape=X.shape),
+        sparse.csr_array(X),
         reset=reset,
         accept_sparse=True,
         dtype=[np.float64, np.float32],
     )
-    keep = np.float32 if values.dtype == np.float32 else np.float64
-    cells = Cells((i, j), values.astype(np.float64), tuple(X.shape))
-    return cells, ("sparse", np.dtype(keep))
+    return cells, kind
 
 
 def _tensor_cells(X: Any, observed: Any, ndim: int | None) -> Cells:
@@ -191,11 +206,11 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[Cells, Any]:
     shape = checks.shape("shape", shape)
     if is_torch_array(values):
         xp = array_namespace(values)
-        kind: Any = ("torch", _floating(values))
+        kind: Any = ("torch", _floating(values), None)
         y = xp.astype(values, xp.float64)
     else:
         given = numeric("values", values)
-        kind, y = ("sparse", given.dtype), given.astype(np.float64)
+        kind, y = ("sparse", given.dtype, None), given.astype(np.float64)
         index = tuple(np.asarray(i) for i in index) if isinstance(index, (tuple, list)) else index
     index = checks.index(index, shape)
     if y.ndim != 1 or y.shape[0] != index[0].shape[0]:
@@ -274,6 +289,11 @@ def given_back(values: Array, kind: Any) -> Array:
     """In the dtype that the data came in."""
     xp = array_namespace(values)
     return xp.astype(values, kind[1], copy=False) if values.dtype != kind[1] else values
+
+
+def table_back(values: Array, kind: Any) -> Any:
+    """In the dtype that the data came in, and with their labels."""
+    return dressed(given_back(values, kind), kind[2])
 
 
 def check_memory(shape: tuple[int, ...], what: str, dense: bool) -> None:

@@ -18,7 +18,8 @@ from .entrywise import EntrywiseEstimator
 from .packing import packable
 from .robust import reject_rows
 from .robust import threshold as threshold_at
-from .tables import check_memory, given_back, read_entries, read_tensor, weighted
+from .selection import EntryTable
+from .tables import check_memory, read_tensor, table_back, weighted
 from .tucker import TensorFit, choose_ranks, degrees, fit_ranks, possible, ridges, spectra
 from .uncertainty import Spread
 
@@ -114,6 +115,8 @@ class _TensorEstimator(EntrywiseEstimator):
         self
         """
         self._check_params()
+        if isinstance(X, EntryTable):
+            return self._fit_table(X)
         cells, kind = read_tensor(X, observed)
         cells = weighted(cells, entry_weight, sample_weight, True)
         return self._fit(cells, kind, True, X=X)
@@ -135,8 +138,11 @@ class _TensorEstimator(EntrywiseEstimator):
         self
         """
         self._check_params()
-        cells, kind = read_entries(index, values, shape)
-        return self._fit(weighted(cells, entry_weight, None, False), kind, False)
+        return self._fit_table(EntryTable(index, values, shape), entry_weight)
+
+    def _fit_table(self, table: EntryTable, entry_weight: Any = None) -> Self:
+        cells = weighted(table.cells, entry_weight, None, False)
+        return self._fit(cells, table.kind, table.dense, X=table)
 
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
         """Add slices of mode 0: the fit goes on from where it stands."""
@@ -317,15 +323,21 @@ class _TensorEstimator(EntrywiseEstimator):
 
     def _estimate(self, cells: Cells) -> Array:
         with self._threads(), np.errstate(over="ignore", under="ignore"):
-            model = self._model
-            F, own = model.solve(cells)
-            X = F.full()
-            xp, d = array_namespace(X), len(cells.shape)
-            for k, b in enumerate(model.offsets):
-                b = own if k == 0 and b is not None else b
-                if b is not None:
-                    X = X + xp.reshape(b, [-1 if j == k else 1 for j in range(d)])
-            return self._clipped(X * model.size)
+            return self._clipped(self._rows_at(cells, None))
+
+    def _rows_at(self, cells: Cells, index: Any) -> Array:
+        """Estimates of slices, at coordinates or everywhere."""
+        model = self._model
+        F, own = model.solve(cells)
+        X = F.full() if index is None else F.gather(index)
+        xp, d = array_namespace(X), len(cells.shape)
+        for k, b in enumerate(model.offsets):
+            b = own if k == 0 and b is not None else b
+            if b is not None and index is None:
+                X = X + xp.reshape(b, [-1 if j == k else 1 for j in range(d)])
+            elif b is not None:
+                X = X + xp.take(b, index[k])
+        return X * model.size
 
     def _read(self, X: Any, observed: Any) -> tuple[Cells, Any]:
         check_is_fitted(self)
@@ -336,6 +348,11 @@ class _TensorEstimator(EntrywiseEstimator):
                 f"X has slices of shape {cells.shape[1:]}, but the fit is about "
                 f"{self.factors_.shape[1:]}"
             )
+        return cells, kind
+
+    def _read_rows(self, X: Any, observed: Any) -> tuple[Cells, Any]:
+        """Of which all is to be estimated."""
+        cells, kind = self._read(X, observed)
         check_memory(cells.shape, "the transformed X", True)
         return cells, kind
 
@@ -451,13 +468,13 @@ class TensorCompletion(_TensorEstimator):
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """Fill the holes of slices of mode 0, which need not have been seen before."""
-        cells, kind = self._read(X, observed)
+        cells, kind = self._read_rows(X, observed)
         filled = self._estimate(cells)
         if cells.index is None:
             filled = array_namespace(filled).asarray(cells.y, copy=True)
         elif cells.size:
             filled[cells.index] = cells.y
-        return given_back(filled, kind)
+        return table_back(filled, kind)
 
 
 class TensorRobustPCA(_TensorEstimator):
@@ -493,5 +510,5 @@ class TensorRobustPCA(_TensorEstimator):
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """The clean part of slices of mode 0, which need not have been seen before."""
-        cells, kind = self._read(X, observed)
-        return given_back(self._estimate(cells), kind)
+        cells, kind = self._read_rows(X, observed)
+        return table_back(self._estimate(cells), kind)

@@ -1,0 +1,210 @@
+"""Frames and labelled arrays: what stands around the numbers, taken off and put back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .packing import packable
+
+Array = Any
+
+
+@packable
+@dataclass(eq=False)
+class Labels:
+    """Names, coordinates and types of a table.
+
+    Attributes
+    ----------
+    kind : {"pandas", "polars", "xarray"}
+    names : tuple
+        Of columns, or of dimensions.
+    dtypes : tuple of str
+        Of every column, or of the array.
+    coords : dict
+        Coordinates by name, each a pair of dimensions and values; pandas' index is "index".
+    name : str, optional
+    attrs : dict
+    exact : object
+        The labels themselves, where they are at hand; a file holds the rest.
+    """
+
+    kind: str
+    names: tuple[Any, ...]
+    dtypes: tuple[str, ...]
+    coords: dict[str, Any]
+    name: Any = None
+    attrs: dict[str, Any] = field(default_factory=dict)
+    exact: Any = field(default=None, init=False)
+
+
+def stripped(X: Any) -> tuple[Any, Labels | None]:
+    """The numbers of a table, NaN where they are missing, and its labels if it has any."""
+    library = type(X).__module__.split(".")[0]
+    kind = type(X).__name__
+    if library == "pandas" and kind == "DataFrame":
+        return _from_pandas(X)
+    if library == "polars" and kind in ("DataFrame", "LazyFrame"):
+        if kind == "LazyFrame":
+            raise TypeError("X is a LazyFrame of polars, which has no values yet; X.collect() has")
+        return _from_polars(X)
+    if library == "xarray" and kind in ("DataArray", "Dataset"):
+        if kind == "Dataset":
+            raise TypeError(
+                'X is a Dataset of xarray; pick one of its variables, X["name"], or stack them '
+                "with X.to_dataarray()"
+            )
+        return _from_xarray(X)
+    return X, None
+
+
+def _refuse(columns: list[str], drop: str) -> None:
+    if columns:
+        named = ", ".join(repr(str(c)) for c in columns[:5]) + (", …" if len(columns) > 5 else "")
+        raise ValueError(
+            f"X has columns that are not numeric: {named}; drop them ({drop}) or encode them as "
+            "numbers"
+        )
+
+
+def _common(dtypes: list[str]) -> Any:
+    return np.float32 if dtypes and all(d.lower() == "float32" for d in dtypes) else np.float64
+
+
+def _from_pandas(X: Any) -> tuple[Any, Labels]:
+    import pandas as pd
+
+    def numeric(column: Any) -> bool:
+        plain = pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)
+        if plain or not pd.api.types.is_object_dtype(column):
+            return bool(plain) and not pd.api.types.is_complex_dtype(column)
+        try:  # numbers in a column of objects
+            pd.to_numeric(column.dropna())
+        except (TypeError, ValueError):
+            return False
+        return not any(isinstance(v, str) for v in column)
+
+    names = list(X.columns)
+    wrong = [c for k, c in enumerate(names) if not numeric(X.iloc[:, k])]
+    _refuse(wrong, f"X.drop(columns={wrong[:5]!r})")
+    dtypes = [str(d) for d in X.dtypes]
+    values = X.to_numpy(dtype=_common(dtypes), na_value=np.nan)
+    labels = Labels("pandas", tuple(map(_word, names)), tuple(dtypes), {})
+    index = _plain(X.index)
+    if index is not None:
+        labels.coords = {"index": (("index",), index)}
+    labels.exact = X.index, X.columns
+    return values, labels
+
+
+def _from_polars(X: Any) -> tuple[Any, Labels]:
+    wrong = [c for c, d in X.schema.items() if not (d.is_numeric() or str(d) == "Boolean")]
+    _refuse(wrong, f"X.drop({wrong[:5]!r})")
+    dtypes = [str(d) for d in X.dtypes]
+    kind = _common(dtypes)
+    columns = [X[:, k].cast(_polars_float()).to_numpy() for k in range(X.width)]
+    empty = np.empty((X.height, 0))
+    values = np.stack(columns, axis=1).astype(kind) if columns else empty
+    return values, Labels("polars", tuple(X.columns), tuple(dtypes), {})
+
+
+def _polars_float() -> Any:
+    import polars as pl
+
+    return pl.Float64
+
+
+def _from_xarray(X: Any) -> tuple[Any, Labels]:
+    if X.dtype.kind not in "fiub":
+        raise ValueError(
+            f"X is an array of {X.dtype}, not of numbers; convert it with X.astype(float)"
+        )
+    coords = {}
+    for name, c in X.coords.items():
+        plain = _plain(c.values)
+        if plain is not None:
+            coords[str(name)] = (tuple(map(str, c.dims)), plain)
+    attrs = {
+        str(k): v for k, v in X.attrs.items() if isinstance(v, (str, int, float, bool, type(None)))
+    }
+    dims = tuple(map(str, X.dims))
+    labels = Labels("xarray", dims, (str(X.dtype),), coords, _word(X.name), attrs)
+    labels.exact = X.coords, X.attrs
+    return X.values, labels
+
+
+def _word(name: Any) -> Any:
+    return name if isinstance(name, (str, int, type(None))) else str(name)
+
+
+def _plain(index: Any) -> Any:
+    """Labels as an array that a file can hold, or None."""
+    values = np.asarray(index)
+    if values.dtype.kind in "iufbMmU":
+        return values
+    if values.dtype.kind in "OT" and all(isinstance(v, str) for v in values.ravel().tolist()):
+        return values.astype(np.str_)
+    return None
+
+
+def dressed(values: Array, labels: Labels | None) -> Any:
+    """Numbers with the labels of a table put back, where they fit.
+
+    Columns get the type that they had, but for integers that did not stay integers: what
+    is filled into a hole is an estimate, and is not rounded.
+    """
+    if labels is None:
+        return values
+    if labels.kind == "xarray":
+        return _to_xarray(values, labels)
+    columns = [_typed(values[:, k], dtype) for k, dtype in enumerate(labels.dtypes)]
+    if labels.kind == "polars":
+        import polars as pl
+
+        return pl.DataFrame(
+            [pl.Series(str(n), c) for n, c in zip(labels.names, columns, strict=True)]
+        )
+    import pandas as pd
+
+    index, names = labels.exact or (labels.coords.get("index", (None, None))[1], labels.names)
+    if index is not None and len(index) != values.shape[0]:
+        index = None  # rows were added
+    frame = pd.DataFrame(dict(enumerate(columns)), index=index, copy=False)
+    frame.columns = pd.Index(names)
+    return frame
+
+
+def _typed(column: Array, dtype: str) -> Array:
+    name = dtype.lower()
+    if name.startswith("float"):
+        return column.astype(np.float32 if name == "float32" else np.float64)
+    # beyond 2^53 a float is not the integer that it was
+    whole = bool(np.all(np.abs(column) < 2.0**53) and np.all(column == np.rint(column)))
+    if name.startswith(("int", "uint")) and whole:
+        bounds = np.iinfo(name)
+        if bounds.min <= column.min(initial=0) and column.max(initial=0) <= bounds.max:
+            return column.astype(name)
+    if name.startswith("bool") and bool(np.all((column == 0) | (column == 1))):
+        return column.astype(np.bool_)
+    return column.astype(np.float64)
+
+
+def _to_xarray(values: Array, labels: Labels) -> Any:
+    import xarray as xr
+
+    kind = np.float32 if labels.dtypes[0] == "float32" else np.float64
+    coords, attrs = labels.exact or (labels.coords, labels.attrs)
+    sizes = dict(zip(labels.names, values.shape, strict=True))
+    fitting = {k: c for k, c in coords.items() if _fits(c, sizes)}
+    return xr.DataArray(
+        values.astype(kind), dims=labels.names, coords=fitting, name=labels.name, attrs=dict(attrs)
+    )
+
+
+def _fits(coordinate: Any, sizes: dict[Any, int]) -> bool:
+    """Whether a coordinate still has the length of what it is about: rows may have been added."""
+    dims, values = (coordinate.dims, coordinate) if hasattr(coordinate, "dims") else coordinate
+    return tuple(np.shape(values)) == tuple(sizes[d] for d in dims)
