@@ -166,6 +166,10 @@ def _validate(estimator: Any) -> None:
         _must(isinstance(getattr(estimator, name), bool), name)
     _must(isinstance(estimator.status_, str), "status_")
     _must(isinstance(estimator.rank_path_, list), "rank_path_")
+    for record in estimator.history_:
+        for name in ("t", "value", "seconds"):
+            _number(record[name])
+        _must(isinstance(record["stage"], str), "the history")
     for kind, check in (
         (_MatrixEstimator, _matrix),
         (_TensorEstimator, _tensor),
@@ -191,6 +195,9 @@ def _matrix(e: Any) -> None:
     model, (F, known) = e._model, e._solution
     _must(isinstance(model, RowModel), "no model")
     _factors(F, Bordered, cells.shape)
+    _shaped(F.u, (n1,), optional=True)
+    _shaped(F.v, (n2,), optional=True)
+    e._rank()
     for scales, rows in ((model.scales, None), (known, n1)):
         _must(isinstance(scales, Scales), "no scales")
         _shaped(scales.columns, (n2,), optional=True)
@@ -218,6 +225,7 @@ def _tensor(e: Any) -> None:
     cells = _cells(e._cells)
     _held(e, cells.shape)
     F = _factors(e.factors_, Tucker, cells.shape)
+    e._ranks(cells.shape)
     _must(tuple(e.rank_) == F.ranks, "a rank")
     _must(len(e.offsets_) == len(cells.shape), "offsets")
     for b, n in zip(e.offsets_, cells.shape, strict=True):
@@ -240,6 +248,7 @@ def _tensor(e: Any) -> None:
 def _regressor(e: Any) -> None:
     shape = tuple(int(_number(n)) for n in e.shape_)
     kind = LowRank if e._matrix else Tucker
+    e._wanted()
     F = _factors(e.factors_, kind, shape)
     _factors(e._scaled, kind, shape)
     _number(e.intercept_)

@@ -252,25 +252,27 @@ PARTS: dict[str, Callable[[], Iterator[Line]]] = {
 }
 
 
+def report(name: str, part: Callable[[], Iterator[Line]]) -> int:
+    """Run a part and print its lines; return how many missed their limit."""
+    missed, began = 0, time.perf_counter()
+    print(f"{name}: {getattr(part, 'func', part).__doc__ or ''}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for what, value, most in part():
+            good = value <= most
+            missed += not good
+            sign = "ok  " if good else "MISS"
+            seconds = time.perf_counter() - began
+            print(f"{sign} {what}: {value:.3g} (at most {most:g}), {seconds:.1f} s", flush=True)
+            began = time.perf_counter()
+    return missed
+
+
 def main(names: list[str] | None = None) -> int:
     """Run some parts; return how many lines missed their limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
-    chosen = parser.parse_args(names).parts or list(PARTS)
-    missed = 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in chosen:
-            began = time.perf_counter()
-            print(f"{name}: {PARTS[name].__doc__ or ''}")
-            for what, value, most in PARTS[name]():
-                good = value <= most
-                missed += not good
-                sign = "ok  " if good else "MISS"
-                seconds = time.perf_counter() - began
-                print(f"{sign} {what}: {value:.3g} (at most {most:g}), {seconds:.1f} s", flush=True)
-                began = time.perf_counter()
-    return missed
+    return sum(report(name, PARTS[name]) for name in parser.parse_args(names).parts or list(PARTS))
 
 
 if __name__ == "__main__":
