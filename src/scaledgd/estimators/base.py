@@ -210,7 +210,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         stopped: KeyboardInterrupt | None = None
         surroundings = self._threads(), np.errstate(over="ignore", under="ignore")
         with surroundings[0], surroundings[1], display(type(self).__name__, self.verbose) as shown:
-            desk.watch = self._watch(shown, known, kind, dense, X, y)
+            context = self._context(X, y)
+            desk.watch = self._watch(shown, context, known, kind, dense, X, y)
             try:
                 found = self._search(known, again, budget, rng)
             except KeyboardInterrupt as error:
@@ -223,6 +224,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             self._kind, self._came_dense = kind, dense
             self._end(found, known, held)
         self._finish(budget, stopped is None)
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self, X=X, y=y)
         if stopped is None:
             desk.journal.finish()
         elif self.interrupt == "raise":
@@ -240,12 +243,18 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         about = {"estimator": type(self).__name__, "data": fingerprint(*fresh.parts)}
         return {**about, **asked, "earlier fit": fingerprint(blocks), "seed": seed}
 
-    def _watch(self, shown: Any, known: Any, kind: Any, dense: bool, X: Any, y: Any) -> Any:
+    def _context(self, X: Any, y: Any) -> Any:
+        """Of scikit-learn's callbacks, or None where there are none."""
+        if not getattr(self, "_skl_callbacks", None):
+            return None
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        return context
+
+    def _watch(
+        self, shown: Any, context: Any, known: Any, kind: Any, dense: bool, X: Any, y: Any
+    ) -> Any:
         """What looks at every iterate: progress, and scikit-learn's callbacks."""
-        context = None
-        if getattr(self, "_skl_callbacks", None):
-            context = self._init_callback_context(max_subtasks=None)
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
 
         def ended(budget: Budget) -> Any:
             other = copy.copy(self)

@@ -17,7 +17,7 @@ from .cells import Cells
 from .packing import host
 from .selection import EntryTable
 from .tables import check_memory, given_back, table_back
-from .uncertainty import conformal_quantile, normal_quantile, xp_normal
+from .uncertainty import check_level, conformal_quantile, normal_quantile, xp_normal
 
 Array = Any
 
@@ -61,7 +61,7 @@ class EntrywiseEstimator(LowRankEstimator):
         lower, upper : arrays of shape (m,)
         """
         index = self._coordinates(index)
-        level = checks.number("level", level, least=0, most=1, open_=True)
+        level = check_level(level)
         with self._threads():
             if kind == "model":
                 spread = self._spread()

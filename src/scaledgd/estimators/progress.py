@@ -69,7 +69,8 @@ class Bar:
 
         stage, text = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
         where = Console(file=sys.stderr)
-        self.bar: Any = Progress(stage, BarColumn(), text, TimeElapsedColumn(), console=where)
+        bar, spent = BarColumn(bar_width=12), TimeElapsedColumn()
+        self.bar: Any = Progress(stage, bar, text, spent, console=where)
         self.name = name
 
     def __enter__(self) -> Bar:
@@ -79,12 +80,11 @@ class Bar:
 
     def __exit__(self, *failure: object) -> None:
         if failure[0] is None:
-            self.bar.update(self.task, completed=1.0, description=self.name)
+            self.bar.update(self.task, completed=1.0, description=self.name, text="done")
         self.bar.stop()
 
     def show(self, stage: str, text: str, share: float) -> None:
-        about = f"{self.name}: {stage}"
-        self.bar.update(self.task, completed=share, description=about, text=text)
+        self.bar.update(self.task, completed=share, description=stage, text=text)
 
 
 class Silence(Lines):
@@ -112,6 +112,8 @@ def report(shown: Any, stage: str, state: State, history: list[Record], budget: 
     loss = history[-1]["value"] / zero if zero > 0 else 0.0
     left = iterations_left(history, zero, budget)
     share = (len(history) - 1) / max(1.0, len(history) - 1 + left)
-    text = f"iteration {len(history) - 1}, loss {loss:.2e} of the data, rate {rate(history):.2f}, "
-    text += f"at most {seconds_left(history, zero, budget):.0f} s left"
+    speed, seconds = rate(history), seconds_left(history, zero, budget)
+    text = f"iteration {len(history) - 1}, loss {loss:.1e}"
+    text += f", rate {speed:.2f}" if speed == speed else ""
+    text += f", {seconds:.0f} s left" if math.isfinite(seconds) else ""
     shown.show(stage, text, share)

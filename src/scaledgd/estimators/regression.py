@@ -28,7 +28,7 @@ from .matrix import singular
 from .rules import change, settled, vanished
 from .tables import given_back, numeric
 from .tucker import degrees, possible, spectra
-from .uncertainty import PART, Information, conformal_quantile, normal_quantile
+from .uncertainty import PART, Information, check_level, conformal_quantile, normal_quantile
 
 Array = Any
 
@@ -459,7 +459,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         lower, upper : arrays of shape (m,)
         """
         flat, given = self._read_design(A)
-        level = checks.number("level", level, least=0, most=1, open_=True)
+        level = check_level(level)
         if kind not in ("model", "conformal"):
             raise ValueError(f'kind must be "model" or "conformal", not {kind!r}')
         reach = normal_quantile(level)

@@ -295,7 +295,11 @@ class _TensorEstimator(EntrywiseEstimator):
             weight = xp.ones_like(cells.y) if cells.weight is None else cells.weight
             off = xp.abs(cells.y - self._whole(cells)) * xp.sqrt(weight)
             cells = replace(cells, weight=xp.where(off > threshold, xp.zeros_like(off), weight))
-        return Spread(F, cells, ridges(F, self.noise_variance_)[:-1], self.noise_variance_)
+        offsets = tuple(
+            None if b is None else 1 / (cells.counts(k) + 1) for k, b in enumerate(self.offsets_)
+        )
+        held = ridges(F, self.noise_variance_)[:-1]
+        return Spread(F, cells, held, self.noise_variance_, offsets)
 
     def _values(self, F: Tucker, index: Any) -> Array:
         """The values of factors at coordinates, or everywhere."""

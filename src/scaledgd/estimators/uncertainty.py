@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .. import kernels
+from .. import checks, kernels
 from ..factors import LowRank, Tucker
 from ..linalg import identity, mode_product, whitening
 from .cells import Cells
@@ -46,12 +46,15 @@ class Spread:
     ridges : tuple of arrays of shape (q,) or (n, q), one per mode
     noise : float
         The variance of an observation of weight 1.
+    offsets : tuple of arrays of shape (n,) or None, one per mode
+        The variance of additive offsets that are no part of the factors, over the noise.
     """
 
     factors: Any
     cells: Cells
     ridges: tuple[Array, ...]
     noise: float
+    offsets: tuple[Array | None, ...] = ()
 
     def variance(self, index: Index) -> Array:
         """Of the estimates at some coordinates, each the square of a standard error."""
@@ -67,6 +70,8 @@ class Spread:
                 within = xp.take(xp.sum(F.factors[mode] ** 2, axis=1), index[mode])
                 share, inside = share * (1 - within), inside * within
             total = total + share
+        for known, i in zip(self.offsets, index, strict=False):
+            total = total if known is None else total + xp.take(known, i)
         return self.noise * (total + inside if isinstance(F, Tucker) else total)
 
     def drawn(self, rng: np.random.Generator) -> Any:
@@ -147,6 +152,14 @@ def xp_normal(rng: np.random.Generator, like: Array) -> Array:
 def normal_quantile(level: float) -> float:
     """How many standard errors a two-sided interval reaches."""
     return NormalDist().inv_cdf(0.5 + 0.5 * level)
+
+
+def check_level(level: float) -> float:
+    """A share that is neither none nor all."""
+    level = checks.number("level", level, least=0, most=1, open_=True)
+    if level == 1:
+        raise ValueError("level must be below 1: no interval holds everything")
+    return level
 
 
 def conformal_quantile(scores: Array, level: float) -> float:

@@ -1,0 +1,419 @@
+"""Fits that are broken off: by a crash, by kill -9, by Ctrl-C, by the clock, by a callback."""
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from fitted import CASES, fresh, table
+from sklearn.exceptions import ConvergenceWarning
+
+import scaledgd as sg
+from scaledgd.estimators import base, budget
+
+pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
+
+
+class Crash(BaseException):
+    """As if the power had gone."""
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A checkpoint at every iterate."""
+    monkeypatch.setattr(budget, "EVERY", 0.0)
+    monkeypatch.setattr(budget, "SHARE", 1e9)
+
+
+def crashing(monkeypatch, after):
+    """Let the fit crash after some iterates; return how to count them."""
+    whole, count = budget.Budget._watched, [0]
+
+    def watched(self, *args):
+        count[0] += 1
+        if count[0] > after:
+            raise Crash
+        return whole(self, *args)
+
+    monkeypatch.setattr(budget.Budget, "_watched", watched)
+    return count
+
+
+def crash(monkeypatch, after, model, *data):
+    """Begin a fit that crashes after some iterates."""
+    with monkeypatch.context() as broken:
+        crashing(broken, after)
+        with pytest.raises(Crash):
+            model.fit(*data)
+
+
+def alike(a, b):
+    """Whether two fits are the same, to the bit."""
+    blocks = zip(a.factors_.blocks, b.factors_.blocks, strict=True)
+    values = [[(r["t"], r["value"], r["stage"]) for r in m.history_] for m in (a, b)]
+    return all(np.array_equal(x, y) for x, y in blocks) and values[0] == values[1]
+
+
+# ---- crashes
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_a_fit_that_crashed_again_and_again_ends_as_if_it_had_not(
+    name, often, monkeypatch, tmp_path
+):
+    model, data = fresh(name, n_jobs=1)
+    with monkeypatch.context() as counting:
+        count = crashing(counting, 10**9)
+        model.fit(*data)
+    chance = random.Random(0)
+    again, _ = fresh(name, n_jobs=1, checkpoint=tmp_path / "fit.npz")
+    crashes = 0
+    for _ in range(200):
+        with monkeypatch.context() as broken:
+            crashing(broken, chance.randint(1, max(2, count[0] // 3)))
+            try:
+                again.fit(*data)
+                break
+            except Crash:
+                crashes += 1
+                assert not [f for f in os.listdir(tmp_path) if f.endswith(".tmp")]
+    assert crashes >= 2
+    assert alike(model, again)
+    assert model.status_ == again.status_
+    assert not os.listdir(tmp_path)  # nothing is left to go on from
+
+
+def test_a_resumed_fit_does_not_do_again_what_was_done(often, monkeypatch, tmp_path):
+    model, data = fresh("auto", checkpoint=tmp_path / "fit.npz")
+    with monkeypatch.context() as counting:
+        total = crashing(counting, 10**9)
+        fresh("auto")[0].fit(*data)
+    crash(monkeypatch, int(0.8 * total[0]), model, *data)
+    with monkeypatch.context() as counting:
+        rest = crashing(counting, 10**9)
+        model.fit(*data)
+    assert rest[0] < 0.3 * total[0]
+
+
+def test_without_a_seed_the_fit_goes_on_with_the_draw_it_began_with(often, monkeypatch, tmp_path):
+    model, data = fresh("auto", checkpoint=tmp_path / "fit.npz")
+    model.set_params(random_state=None)
+    seeds = []
+    for _ in range(2):
+        crash(monkeypatch, 20, model, *data)
+        journal = budget.files.read(tmp_path / "fit.npz", "checkpoint")
+        seeds.append(budget.unpack(journal["about"])["seed"])
+    assert seeds[0] == seeds[1]
+
+
+@pytest.mark.parametrize(
+    ("params", "data", "what"),
+    [
+        ({"rank": 2}, table(), "rank"),
+        ({"tol": 1e-4}, table(), "tol"),
+        ({}, table(seed=5), "data"),
+        ({"random_state": 1}, table(), "random_state"),
+    ],
+)
+def test_a_checkpoint_of_another_fit_is_refused(params, data, what, often, monkeypatch, tmp_path):
+    model, (X,) = fresh("noise", checkpoint=tmp_path / "fit.npz")
+    crash(monkeypatch, 6, model, X)
+    before = (tmp_path / "fit.npz").read_bytes()
+    with pytest.raises(ValueError, match=f"another fit .*{what}.* differ.*delete it"):
+        model.set_params(**params).fit(data)
+    assert (tmp_path / "fit.npz").read_bytes() == before
+
+
+def test_what_does_not_change_the_answer_may_differ(often, monkeypatch, tmp_path):
+    model, data = fresh("noise", checkpoint=tmp_path / "fit.npz")
+    crash(monkeypatch, 6, model, *data)
+    model.set_params(verbose=1, max_time=1000, n_jobs=1).fit(*data)
+    assert model.converged_
+
+
+def test_a_damaged_checkpoint_and_a_bad_path_are_refused(tmp_path):
+    model, data = fresh("noise", checkpoint=tmp_path / "fit.npz")
+    (tmp_path / "fit.npz").write_bytes(b"nothing of the kind")
+    with pytest.raises(sg.FileError):
+        model.fit(*data)
+    with pytest.raises(OSError, match="nowhere"):
+        model.set_params(checkpoint=tmp_path / "nowhere" / "fit.npz").fit(*data)
+    with pytest.raises(TypeError, match="path"):
+        model.set_params(checkpoint=3).fit(*data)
+
+
+def test_writing_takes_a_small_share_of_the_time(monkeypatch, tmp_path):
+    written = []
+    monkeypatch.setattr(budget, "EVERY", 0.0)
+    slow = budget._write
+
+    def write(*args):
+        written.append(1)
+        import time
+
+        time.sleep(0.05)
+        slow(*args)
+
+    monkeypatch.setattr(budget, "_write", write)
+    model, data = fresh("auto", checkpoint=tmp_path / "fit.npz")
+    model.fit(*data)
+    seconds = model.history_[-1]["seconds"] + 10
+    assert len(written) < 2 + seconds / (0.05 / budget.SHARE)
+
+
+# ---- kill -9
+
+
+def test_kill_at_any_moment_leaves_a_whole_checkpoint():
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-m", "scaledgd.experiments.reliability"]
+    done = subprocess.run(
+        [*command, "kills", "--count", "8"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok   8 kills" in done.stdout
+    assert " 0 checkpoints" not in done.stdout
+
+
+# ---- Ctrl-C
+
+
+def interrupting(monkeypatch, after):
+    """Press Ctrl-C after some iterates."""
+    whole, count = budget.Budget._watched, [0]
+
+    def watched(self, *args):
+        result = whole(self, *args)
+        count[0] += 1
+        if count[0] == after:
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(budget.Budget, "_watched", watched)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_control_c_leaves_the_last_iterate(name, monkeypatch, tmp_path):
+    model, data = fresh(name, checkpoint=tmp_path / "fit.npz", n_jobs=1)
+    with monkeypatch.context() as pressed:
+        interrupting(pressed, 4)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(*data)
+    assert "interrupted at iteration" in model.status_
+    assert not model.converged_
+    assert np.all(np.isfinite(model.reconstruct()))
+    whole, _ = fresh(name, n_jobs=1)
+    whole.fit(*data)
+    assert not alike(whole, model)
+    # and the fit can be gone on with
+    assert os.listdir(tmp_path) == ["fit.npz"]
+    assert alike(whole, model.fit(*data))
+
+
+def test_control_c_can_be_asked_to_return(monkeypatch):
+    model, data = fresh("noise", interrupt="return")
+    interrupting(monkeypatch, 4)
+    assert model.fit(*data) is model
+    assert "interrupted" in model.status_
+    index = np.nonzero(np.isfinite(data[0]))
+    off = model.predict_entries(index) - data[0][index]
+    assert np.std(off) < 0.2 * np.std(data[0][index])
+
+
+def pressed(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def test_before_there_is_an_iterate_nothing_is_fitted(monkeypatch):
+    model, data = fresh("noise", interrupt="return")
+    monkeypatch.setattr(sg.MatrixCompletion, "_chosen", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data)
+    assert not hasattr(model, "factors_")
+
+
+def test_an_interrupted_refit_keeps_the_model_that_was(monkeypatch):
+    model, data = fresh("noise")
+    before = model.fit(*data).factors_
+    monkeypatch.setattr(sg.MatrixCompletion, "_chosen", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data)
+    assert model.factors_ is before
+
+
+# ---- the clock
+
+
+def test_a_fit_that_ran_out_of_time_goes_on_next_time(often, monkeypatch, tmp_path):
+    model, data = fresh("auto", checkpoint=tmp_path / "fit.npz", max_time=0.05, n_jobs=1)
+    whole, _ = fresh("auto", n_jobs=1)
+    whole.fit(*data)
+    with pytest.warns(ConvergenceWarning, match="time limit"):
+        model.fit(*data)
+    assert (tmp_path / "fit.npz").exists()
+    model.set_params(max_time=None).fit(*data)
+    assert alike(whole, model)
+    assert not (tmp_path / "fit.npz").exists()
+
+
+# ---- side by side
+
+
+def test_fits_in_threads_and_workers_are_as_alone():
+    from scaledgd.experiments.reliability import threads
+
+    for what, value, most in threads():
+        assert value <= most, what
+
+
+def test_threads_are_given_back_when_the_last_fit_ends():
+    from threadpoolctl import threadpool_info
+
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    started, ended = threading.Event(), threading.Event()
+
+    def first():
+        with base.limited_threads(1):
+            started.set()
+            ended.wait(10)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    started.wait(10)
+    with base.limited_threads(1):
+        ended.set()
+        thread.join()
+        assert all(pool["num_threads"] == 1 for pool in threadpool_info())
+    assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+
+# ---- what is seen meanwhile
+
+
+class Terminal:
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+
+def test_progress_is_shown_to_a_terminal_only(monkeypatch, capfd):
+    model, data = fresh("noise", verbose=1)
+    model.fit(*data)
+    assert capfd.readouterr() == ("", "")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setitem(sys.modules, "rich.progress", None)  # as if it were not installed
+    model.fit(*data)
+    assert "[MatrixCompletion] least squares: iteration 0, loss" in terminal.text
+    model.set_params(verbose=0)
+    terminal.text = ""
+    model.fit(*data)
+    assert terminal.text == ""
+
+
+def test_progress_has_loss_rate_and_time_left(monkeypatch):
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    model, data = fresh("noise", verbose=1)
+    model.fit(*data)
+    for word in ("loss", "rate", "s left", "done"):
+        assert word in terminal.text
+
+
+def test_the_time_left_is_about_right():
+    from scaledgd.estimators.progress import iterations_left, rate, seconds_left
+
+    history = [{"value": 0.25**t, "seconds": 0.1 * t} for t in range(6)]
+    plan = budget.Budget(tol=1e-5)
+    assert rate(history) == pytest.approx(0.5)
+    assert iterations_left(history, 1.0, plan) == pytest.approx(np.log2(1e6) - 5)
+    assert seconds_left(history, 1.0, plan) == pytest.approx(0.1 * (np.log2(1e6) - 5))
+
+
+def test_the_log_is_quiet_unless_asked(caplog, capfd):
+    model, data = fresh("auto")
+    model.fit(*data)
+    assert capfd.readouterr().err == ""
+    with caplog.at_level(logging.INFO, logger="scaledgd"):
+        model.fit(*data)
+    assert any("held-out" in message for message in caplog.messages)
+    assert any(model.status_ in message for message in caplog.messages)
+
+
+def test_the_history_is_a_frame_on_demand():
+    pytest.importorskip("pandas")
+    model, data = fresh("noise")
+    frame = model.fit(*data).history_frame()
+    assert list(frame.columns) == ["t", "value", "seconds", "stage"]
+    assert len(frame) == len(model.history_)
+    assert frame["t"].is_monotonic_increasing
+    assert frame["seconds"].is_monotonic_increasing
+
+
+class Recorder:
+    """A callback of scikit-learn's kind."""
+
+    def __init__(self, stop=None):
+        self.stop, self.events, self.scores, self.truth = stop, [], [], None
+
+    def setup(self, estimator, context):
+        self.events.append("setup")
+
+    def teardown(self, estimator, context):
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.events.append("begin")
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        self.events.append("end")
+        if fitted_estimator is not None and self.truth is not None:
+            self.scores.append(fitted_estimator.score(self.truth, force=True))
+        return self.stop is not None and self.events.count("end") >= self.stop
+
+
+@pytest.mark.parametrize("name", ["noise", "robust", "tensor"])
+def test_callbacks_of_scikit_learn_see_every_iterate(name):
+    pytest.importorskip("sklearn.callback")
+    model, data = fresh(name)
+    alone = model.fit(*data).factors_
+    recorder = Recorder()
+    recorder.truth = data[0]
+    model.set_callbacks(recorder).fit(*data)
+    assert recorder.events[0] == "setup"
+    assert recorder.events[-1] == "teardown"
+    assert recorder.events.count("begin") == recorder.events.count("end") > 3
+    assert recorder.scores[-1] > (0.5 if name == "robust" else 0.9)
+    assert recorder.scores[-1] >= recorder.scores[0]
+    for a, b in zip(alone.blocks, model.factors_.blocks, strict=True):
+        assert np.array_equal(a, b)  # to be watched changes nothing
+
+
+def test_callbacks_can_end_a_fit():
+    pytest.importorskip("sklearn.callback")
+    model, data = fresh("noise")
+    with pytest.warns(ConvergenceWarning, match="stopped by a callback"):
+        model.set_callbacks(Recorder(stop=2)).fit(*data)
+    assert len(model.history_) < 6

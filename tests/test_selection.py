@@ -1,0 +1,250 @@
+"""Scores of what was not seen; splitters; rank curves."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from fitted import corrupted, table, tensor
+from sklearn.metrics import mean_absolute_error
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, cross_validate
+
+import scaledgd as sg
+
+pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
+
+
+def hidden(seed=0):
+    """A table, and the same with holes."""
+    X = table((80, 50), p=1.0, seed=seed)
+    return X, np.where(np.random.default_rng(seed + 1).random(X.shape) < 0.5, X, np.nan)
+
+
+# ---- scores
+
+
+def test_entries_of_the_fit_are_refused_unless_forced():
+    X, Y = hidden()
+    model = sg.MatrixCompletion(3).fit(Y)
+    shuffled = Y[np.random.default_rng(0).permutation(len(Y))]
+    for seen in (
+        Y,
+        Y.copy(),
+        scipy.sparse.csr_array(np.nan_to_num(Y)),
+        sg.EntryTable.of(Y),
+        shuffled,
+    ):
+        if scipy.sparse.issparse(seen):
+            # stored zeros: there are none, so the entries are those of Y
+            model.fit(seen)
+        with pytest.raises(ValueError, match="force=True"):
+            model.score(seen)
+    assert model.fit(Y).score(Y, force=True) > model.score(X)
+
+
+def test_only_held_out_entries_count():
+    X, Y = hidden()
+    model = sg.MatrixCompletion(3).fit(Y)
+    unseen = np.isnan(Y)
+    off = (model.reconstruct() - X)[unseen]
+    expected = 1 - np.sum(off**2) / np.sum((X[unseen] - X[unseen].mean()) ** 2)
+    assert model.score(X) == pytest.approx(expected)
+    assert model.score(np.where(unseen, X, np.nan)) == pytest.approx(expected)
+    assert model.score(X, observed=unseen) == pytest.approx(expected)
+    assert model.score(sg.EntryTable.of(X)) == pytest.approx(expected)
+
+
+def test_of_new_rows_a_part_is_hidden_and_predicted():
+    X, _ = hidden()
+    model = sg.MatrixCompletion(3).fit(X[:60])
+    truth, _ = model.held_out(X[60:])
+    assert len(truth) == 20 * 10  # a fifth of each row
+    assert set(truth) <= set(X[60:].ravel())
+    assert 0.97 < model.score(X[60:]) < 1
+    # what is hidden is not used: noise cannot be predicted
+    noise = np.random.default_rng(0).standard_normal((400, 50))
+    assert model.score(noise) < 0.1
+    assert model.score(X[60:]) == model.score(X[60:])
+
+
+def test_as_many_new_rows_as_old_ones_are_new():
+    X, _ = hidden()
+    model = sg.MatrixCompletion(3).fit(X[:40])
+    assert len(model.held_out(X[40:])[0]) == 40 * 10
+
+
+def test_where_scikit_learn_hands_over_a_y_it_is_warned():
+    _, Y = hidden()
+    model = sg.MatrixCompletion(3).fit(Y)
+    with pytest.warns(sg.DataWarning, match="remembers"):
+        assert model.score(Y, np.zeros(len(Y))) == model.score(Y, force=True)
+
+
+def test_rows_with_one_entry_cannot_be_scored():
+    X, _ = hidden()
+    model = sg.MatrixCompletion(3).fit(X[:60])
+    single = np.full((3, 50), np.nan)
+    single[:, 4] = 1.0
+    with pytest.raises(ValueError, match="two entries"):
+        model.score(single)
+
+
+def test_entries_of_another_table_are_refused():
+    X, Y = hidden()
+    model = sg.MatrixCompletion(3).fit(Y)
+    with pytest.raises(ValueError, match="shape"):
+        model.score(sg.EntryTable.of(X[:10]))
+
+
+def test_outliers_do_not_decide_a_robust_score():
+    X, _ = hidden()
+    model = sg.RobustPCA(3).fit(corrupted(X[:60]))
+    one = X[60:].copy()
+    one[0, 0] = 1e6
+    assert model.score(X[60:]) > 0.8
+    truth, estimate = model.held_out(X[60:])
+    share = np.abs(truth - estimate).sum() / np.abs(truth - np.sort(truth)[len(truth) // 2]).sum()
+    assert model.score(X[60:]) == pytest.approx(1 - share)
+
+
+# ---- splitters
+
+SPLITTERS = [
+    sg.EntrySplit(4, random_state=0),
+    sg.BlockSplit(4, length=7, random_state=0),
+    sg.BlockSplit(4, length=7, axis=1, random_state=0),
+    sg.RowSplit(4, random_state=0),
+]
+
+
+@pytest.mark.parametrize("splitter", SPLITTERS, ids=repr)
+def test_every_entry_is_predicted_once(splitter):
+    entries = sg.EntryTable.of(hidden()[1])
+    folds = list(splitter.split(entries))
+    assert len(folds) == splitter.get_n_splits() == 4
+    assert np.array_equal(
+        np.sort(np.concatenate([test for _, test in folds])), np.arange(len(entries))
+    )
+    for train, test in folds:
+        assert np.array_equal(np.sort(np.concatenate([train, test])), every)
+        assert abs(len(test) / len(entries) - 0.25) < 0.05
+
+
+def test_runs_are_not_divided():
+    entries = sg.EntryTable.of(hidden()[1])
+    rows, columns = entries.cells.coordinates
+    for train, test in sg.BlockSplit(3, length=8, random_state=0).split(entries):
+        runs = [set(zip(rows[part] // 8, columns[part], strict=True)) for part in (train, test)]
+        assert not runs[0] & runs[1]
+
+
+def test_the_future_is_predicted_from_the_past():
+    entries = sg.EntryTable.of(hidden()[1])
+    rows = entries.cells.coordinates[0]
+    seen = []
+    for train, test in sg.TimeSplit(4, gap=3).split(entries):
+        assert rows[train].max() < rows[test].min() - 3
+        seen.append(set(rows[test]))
+    assert set().union(*seen) == set(range(16, 80))
+
+
+@pytest.mark.parametrize(
+    "X", [hidden()[1], scipy.sparse.csr_array(np.nan_to_num(hidden()[1]))], ids=["array", "sparse"]
+)
+@pytest.mark.parametrize("cv", [sg.RowSplit(3, random_state=0), sg.TimeSplit(3), 3])
+def test_rows_are_cross_validated(X, cv):
+    scores = cross_val_score(sg.MatrixCompletion(3), X, cv=cv, error_score="raise")
+    assert np.all(scores > 0.95)
+    assert np.all(scores < 1)
+
+
+@pytest.mark.parametrize("cv", [*SPLITTERS, sg.TimeSplit(3), KFold(3, shuffle=True)], ids=repr)
+def test_entries_are_cross_validated(cv):
+    entries = sg.EntryTable.of(hidden()[1])
+    found = cross_validate(sg.MatrixCompletion(3), entries, cv=cv, error_score="raise")
+    assert np.all(found["test_score"] > 0.95)
+
+
+def test_the_grid_is_searched_by_held_out_entries():
+    X, Y = hidden()
+    search = GridSearchCV(
+        sg.MatrixCompletion(),
+        {"rank": [1, 2, 3]},
+        cv=sg.EntrySplit(3, random_state=0),
+        error_score="raise",
+    )
+    search.fit(sg.EntryTable.of(Y))
+    assert search.best_params_ == {"rank": 3}
+    assert np.all(np.diff(search.cv_results_["mean_test_score"]) > 0.05)
+    filled = search.best_estimator_.transform(Y)
+    assert np.linalg.norm(filled - X) < 0.1 * np.linalg.norm(X)
+
+
+def test_tensors_are_cross_validated():
+    X = tensor()
+    for table_, cv in (
+        (sg.EntryTable.of(X), sg.EntrySplit(3, random_state=0)),
+        (X, sg.RowSplit(3)),
+    ):
+        assert np.all(
+            cross_val_score(sg.TensorCompletion(2), table_, cv=cv, error_score="raise") > 0.95
+        )
+
+
+def test_another_measure_can_be_taken():
+    entries = sg.EntryTable.of(hidden()[1])
+    measure = sg.scorer(mean_absolute_error, greater_is_better=False)
+    cv = sg.EntrySplit(3, random_state=0)
+    scores = cross_val_score(sg.MatrixCompletion(3), entries, cv=cv, scoring=measure, n_jobs=2)
+    assert np.all((scores < -0.05) & (scores > -0.2))  # the noise is 0.1
+
+
+def test_entries_can_be_given_as_coordinates():
+    _, Y = hidden()
+    i, j = np.nonzero(np.isfinite(Y))
+    entries = sg.EntryTable((i, j), Y[i, j], Y.shape)
+    model = sg.MatrixCompletion(3).fit(entries)
+    other = sg.MatrixCompletion(3).fit_entries((i, j), Y[i, j], Y.shape)
+    assert np.array_equal(model.factors_.L, other.factors_.L)
+    assert len(entries[:10]) == 10
+    assert len(entries[np.arange(len(entries)) % 2 == 0]) == (len(entries) + 1) // 2
+    assert entries[[5, 7]].table_shape == Y.shape
+
+
+def test_bad_splits_are_refused():
+    _, Y = hidden()
+    with pytest.raises(TypeError, match=r"EntryTable\.of"):
+        list(sg.EntrySplit(3).split(Y))
+    with pytest.raises(ValueError, match="n_splits"):
+        list(sg.EntrySplit(10).split(sg.EntryTable.of(np.ones((2, 2)))))
+    with pytest.raises(ValueError, match="axis=2"):
+        list(sg.BlockSplit(3, axis=2).split(sg.EntryTable.of(Y)))
+    with pytest.raises(ValueError, match="n_splits"):
+        list(sg.TimeSplit(80).split(Y))
+    with pytest.raises(ValueError, match="gap"):
+        list(sg.TimeSplit(3, gap=30).split(Y))
+
+
+# ---- rank curves
+
+
+def test_the_rank_curve_falls_to_the_rank():
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    _, Y = hidden()
+    ax = Figure().subplots()
+    curve = sg.rank_curve(sg.MatrixCompletion(), Y, ranks=[1, 2, 3, 4], ax=ax)
+    assert curve.chosen == 3
+    assert curve.errors[0] > curve.errors[1] > 3 * curve.errors[2]
+    assert 0.1 < curve.errors[2] < 0.14  # the noise, and what it does to the fit
+    assert curve.ax_ is ax
+    assert np.array_equal(curve.line_.get_ydata(), curve.errors)
+
+
+def test_the_rank_curve_of_a_tensor():
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    curve = sg.rank_curve(
+        sg.TensorCompletion(), tensor(), ranks=[1, (2, 2, 2)], ax=Figure().subplots()
+    )
+    assert curve.chosen == (2, 2, 2)
