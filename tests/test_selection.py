@@ -120,9 +120,8 @@ def test_every_entry_is_predicted_once(splitter):
     entries = sg.EntryTable.of(hidden()[1])
     folds = list(splitter.split(entries))
     assert len(folds) == splitter.get_n_splits() == 4
-    assert np.array_equal(
-        np.sort(np.concatenate([test for _, test in folds])), np.arange(len(entries))
-    )
+    every = np.arange(len(entries))
+    assert np.array_equal(np.sort(np.concatenate([test for _, test in folds])), every)
     for train, test in folds:
         assert np.array_equal(np.sort(np.concatenate([train, test])), every)
         assert abs(len(test) / len(entries) - 0.25) < 0.05
