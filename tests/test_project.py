@@ -11,6 +11,7 @@ import scaledgd as sg
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = README + (ROOT / "docs" / "reliability.md").read_text()
 
 
 def run(*command):
@@ -39,7 +40,7 @@ def test_every_public_name_is_documented_with_an_example():
 
 
 def test_the_readme_examples_run(tmp_path):
-    examples = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    examples = re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL)
     outputs = []
     for k, example in enumerate(examples):
         script = tmp_path / f"example{k}.py"
@@ -47,7 +48,9 @@ def test_the_readme_examples_run(tmp_path):
         done = run(sys.executable, str(script))
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout.strip().splitlines())
-    (found, cleaned), (status, error), (tensor,) = outputs
+    (found, cleaned), (status, error), (tensor,), unsure, (score,) = outputs
+    assert unsure == []
+    assert float(score) > 0.999
     assert found.startswith("3 0.0")
     rank, _, worst = cleaned.split()
     assert rank == "3"

@@ -518,6 +518,8 @@ class MatrixCompletion(_MatrixEstimator):
         Whether some of the observed entries are grossly wrong.
     clip : (lo, hi), optional
         Bounds of the estimates that are returned.
+    calibrate : float, optional
+        The share of the entries to hold out for ``interval(..., kind="conformal")``.
     non_negative : bool
         Factors without negative entries, and no offsets: parts that add up.
     tol : float
@@ -525,7 +527,7 @@ class MatrixCompletion(_MatrixEstimator):
     max_iter : int
         Iterations of a stage at most.
     max_time : float, optional
-        Seconds at most.
+        Seconds at most, of this fit.
     warm_start : bool
         Begin where the last fit ended.
     random_state : int, RandomState or None
@@ -533,6 +535,12 @@ class MatrixCompletion(_MatrixEstimator):
     n_jobs : int, optional
         Threads.
     verbose : int
+        1 shows progress, where there is a terminal.
+    checkpoint : path, optional
+        Where to write the state of the fit every few seconds. A fit of the same data with
+        the same parameters goes on from there.
+    interrupt : {"raise", "return"}
+        Whether Ctrl-C is raised again after the fit ended at its last iterate.
 
     Attributes
     ----------
@@ -642,7 +650,8 @@ class RobustPCA(_MatrixEstimator):
         "auto" is "none".
     ridge : "auto"
         Learnt from the noise in what was not rejected.
-    clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+    clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+    checkpoint, interrupt
         As in `MatrixCompletion`.
 
     Attributes

@@ -533,7 +533,9 @@ class MatrixRegressor(_Regressor):
     ridge : "auto" or float
         "auto" chooses on held-out measurements where they are few or noisy. A number is a share
         of the ridge that would leave nothing.
-    clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+    calibrate : float, optional
+        The share of the measurements to hold out for ``interval(..., kind="conformal")``.
+    clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose, checkpoint, interrupt
         As in `MatrixCompletion`.
 
     Attributes
@@ -603,7 +605,8 @@ class TensorRegressor(MatrixRegressor):
     rank : "auto", int, or tuple of int
     shape : (n1, ..., nd), optional
         Of the coefficient, where the design is flat.
-    center, scale, ridge, clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+    center, scale, ridge, clip, calibrate, tol, max_iter, max_time, warm_start, random_state
+    n_jobs, verbose, checkpoint, interrupt
         As in `MatrixRegressor`.
 
     Attributes

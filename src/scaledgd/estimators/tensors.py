@@ -408,7 +408,8 @@ class TensorCompletion(_TensorEstimator):
         The noise in the residual over the size of the factors.
     outliers : None, "auto" or a fraction
         Whether some of the observed entries are grossly wrong.
-    clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+    clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+    checkpoint, interrupt
         As in `MatrixCompletion`.
 
     Attributes
@@ -488,7 +489,8 @@ class TensorRobustPCA(_TensorEstimator):
     ----------
     rank : "auto", int, or tuple of int
         "auto" chooses ranks by how well most held-out entries are predicted.
-    center, scale, ridge, clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
+    center, scale, ridge, clip, calibrate, tol, max_iter, max_time, warm_start, random_state
+    n_jobs, verbose, checkpoint, interrupt
         As in `TensorCompletion`.
 
     Attributes

@@ -176,12 +176,13 @@ def _noisy(problem: Observed, state: State, cells: Cells, budget: Budget) -> Ten
     """A ridge from the noise, and ranks that the noise does not explain."""
     F, values = spectra(state.factors)  # type: ignore[arg-type]
     noise = _noise(state, cells, F.ranks)
-    for _ in range(10):
+    share, rounds = (1e-3, 10) if budget.tol < QUICK else (1e-2, 2)
+    for _ in range(rounds):
         kept = _supported(values, F.ranks, cells, noise)
         smaller = kept != F.ranks
         F = cut(F, kept)
         held = replace(problem, ridge=ridges(F, noise))
-        rules = [beside_residual(1e-3), change(budget.tol)]
+        rules = [beside_residual(share), change(budget.tol)]
         state = budget.run(held, F, Alternating(), rules, 100, stage="ridge").state
         plain = problem.linearize(state.factors)
         F, values = spectra(state.factors)  # type: ignore[arg-type]
@@ -242,6 +243,9 @@ def _robust(
 
 # ---- ranks that the data choose
 
+QUICK = 1e-6
+"""A tolerance from which on a fit is one to judge ranks by, and need not be finished."""
+
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
 
@@ -259,7 +263,7 @@ def choose_ranks(
             if ranks == last or degrees(ranks, cells.shape) > 0.7 * fit.size:
                 break
             last = ranks
-            quick = budget.apart(1e-6, 40)
+            quick = budget.apart(QUICK, 40)
             found = fit_ranks(fit, ranks, quick, outliers)
             off = found.factors.gather(test.coordinates) - test.flat
             error = _judged(off, outliers)
