@@ -225,11 +225,6 @@ def split_cells(
     return pairs[0]  # type: ignore[no-any-return]
 
 
-def joined_cells(old: Cells | None, new: Cells | None) -> Cells | None:
-    """Cells of a table, and of rows below it."""
-    return old.stacked(new) if old is not None and new is not None else None
-
-
 def components(cells: Cells) -> int:
     """Connected parts of the graph that joins the slices that share a cell; empty ones left out."""
     if cells.index is None:

@@ -16,7 +16,7 @@ from ..methods import NonNegative
 from ..solve import State, solve
 from ..variational import Posterior, current
 from .budget import Budget, log
-from .cells import Cells, joined_cells, magnitude, same_library, scaled_by, split_cells
+from .cells import Cells, magnitude, same_library, scaled_by
 from .entrywise import EntrywiseEstimator
 from .matrix import (
     CHOICES,
@@ -38,7 +38,7 @@ from .ridge import fit_non_negative, fit_ridge
 from .robust import WITHIN, fit_robust, reject_rows, robust_rank
 from .robust import threshold as threshold_at
 from .selection import EntryTable
-from .tables import check_memory, read_matrix, table_back, weighted
+from .tables import read_matrix, table_back, weighted
 from .uncertainty import Spread
 
 Array = Any
@@ -247,12 +247,6 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self.center_, self.scale_ = choice.center, choice.scale
         self._conformal = self._calibrated(held)
         self._warn_of(whole, max(self.rank_, 1))
-
-    def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
-        return split_cells(cells, self.calibrate, rng)
-
-    def _joined(self, old: Cells | None, new: Cells | None) -> Cells | None:
-        return joined_cells(old, new)
 
     def _suits(self, cells: Cells) -> bool:
         """Whether an earlier fit can be gone on from."""
@@ -467,12 +461,6 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         check_is_fitted(self)
         cells, kind = read_matrix(self, X, observed, reset=False)
         self._same_library(cells)
-        return cells, kind
-
-    def _read_rows(self, X: Any, observed: Any) -> tuple[Cells, Any]:
-        """Of which all is to be estimated."""
-        cells, kind = self._read(X, observed)
-        check_memory(cells.shape, "the transformed X", kind[0] != "sparse")
         return cells, kind
 
     def __sklearn_tags__(self) -> Any:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks, kernels
 from .base import DataWarning, LowRankEstimator
-from .cells import Cells
+from .cells import Cells, split_cells
 from .packing import host
 from .selection import EntryTable
 from .tables import check_memory, given_back, table_back
@@ -220,6 +220,18 @@ class EntrywiseEstimator(LowRankEstimator):
             return test.flat, self._clipped(self._rows_at(rest, test.coordinates))
 
     # ---- parts
+
+    def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
+        return split_cells(cells, self.calibrate, rng)
+
+    def _joined(self, old: Cells | None, new: Cells | None) -> Cells | None:
+        return old.stacked(new) if old is not None and new is not None else None
+
+    def _read_rows(self, X: Any, observed: Any) -> tuple[Cells, Any]:
+        """Rows of which all is to be estimated."""
+        cells, kind = self._read(X, observed)
+        check_memory(cells.shape, "the transformed X", kind[0] != "sparse")
+        return cells, kind
 
     def _variance(self, index: tuple[Array, ...]) -> Array:
         """The square of the standard error, in the units of the data."""

@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from .. import checks
 from ..factors import Tucker
 from .budget import Budget
-from .cells import Cells, joined_cells, magnitude, same_library, scaled_by, split_cells
+from .cells import Cells, magnitude, same_library, scaled_by
 from .completion import _sparse_outliers
 from .entrywise import EntrywiseEstimator
 from .packing import packable
 from .robust import reject_rows
 from .robust import threshold as threshold_at
 from .selection import EntryTable
-from .tables import check_memory, read_tensor, table_back, weighted
+from .tables import read_tensor, table_back, weighted
 from .tucker import TensorFit, choose_ranks, degrees, fit_ranks, possible, ridges, spectra
 from .uncertainty import Spread
 
@@ -248,12 +248,6 @@ class _TensorEstimator(EntrywiseEstimator):
         self._note(whole)
         self._conformal = self._calibrated(held)
 
-    def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
-        return split_cells(cells, self.calibrate, rng)
-
-    def _joined(self, old: Cells | None, new: Cells | None) -> Cells | None:
-        return joined_cells(old, new)
-
     def _suits(self, cells: Cells, ranks: Any) -> bool:
         old = self._model.factors
         return bool(
@@ -352,12 +346,6 @@ class _TensorEstimator(EntrywiseEstimator):
                 f"X has slices of shape {cells.shape[1:]}, but the fit is about "
                 f"{self.factors_.shape[1:]}"
             )
-        return cells, kind
-
-    def _read_rows(self, X: Any, observed: Any) -> tuple[Cells, Any]:
-        """Of which all is to be estimated."""
-        cells, kind = self._read(X, observed)
-        check_memory(cells.shape, "the transformed X", True)
         return cells, kind
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
