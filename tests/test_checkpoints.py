@@ -253,6 +253,130 @@ def test_an_interrupted_refit_keeps_the_model_that_was(monkeypatch):
     assert model.factors_ is before
 
 
+def anywhere(monkeypatch, model, data, after):
+    """Press Ctrl-C at some line of the library; return whether it was pressed."""
+    left = [after]
+
+    def trace(frame, event, arg):
+        if "scaledgd/estimators" not in frame.f_code.co_filename:
+            return None
+        left[0] -= event == "line"
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        model.fit(*data)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["noise", "robust", "tensor", "regression"])
+def test_control_c_at_any_line_leaves_the_old_model_or_a_new_one(name, monkeypatch, tmp_path):
+    model, data = fresh(name)
+    smaller = (data[0][:-3], *(y[:-3] for y in data[1:]))
+    whole = model.fit(*smaller).reconstruct()
+    chance = random.Random(0)
+    pressed = 0
+    for _ in range(12):
+        model.fit(*smaller)
+        pressed += anywhere(monkeypatch, model, data, chance.randint(1, 4000))
+        same = model.reconstruct().shape == whole.shape
+        if same and "interrupted" not in model.status_ and name != "regression":
+            assert np.array_equal(model.reconstruct(), whole)
+        index = tuple(np.arange(3) for _ in model.factors_.shape)
+        model.predict_entries(index, return_std=True)
+        model.save(tmp_path / "model.npz")
+        sg.load(tmp_path / "model.npz")
+    assert pressed >= 3
+
+
+def test_a_refit_of_another_width_is_all_or_nothing(monkeypatch):
+    model, (Y,) = fresh("noise")
+    model.fit(Y[:, :20])
+    monkeypatch.setattr(sg.MatrixCompletion, "_chosen", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(Y)
+    assert model.n_features_in_ == 20
+    assert model.transform(Y[:, :20]).shape == (40, 20)
+
+
+@pytest.mark.parametrize("how", ["warm", "partial"])
+def test_what_went_on_from_an_earlier_fit_can_be_gone_on_with(how, often, monkeypatch, tmp_path):
+    model, (Y,) = fresh("noise", warm_start=how == "warm", n_jobs=1)
+    whole, _ = fresh("noise", warm_start=how == "warm", n_jobs=1)
+
+    def go(m):
+        return m.fit(Y) if how == "warm" else m.partial_fit(Y[30:])
+
+    for m in (model, whole):
+        m.fit(Y[:30] if how == "partial" else Y + 0.01)
+    before = model.factors_
+    model.set_params(checkpoint=tmp_path / "fit.npz")
+    with monkeypatch.context() as pressing:
+        interrupting(pressing, 3)
+        with pytest.raises(KeyboardInterrupt):
+            go(model)
+    assert model.factors_ is before
+    assert alike(go(whole), go(model))
+    assert model.factors_.shape == (40, 30)
+
+
+def test_while_ways_are_tried_the_best_so_far_is_kept(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 40)) + 30 * rng.standard_normal(40)
+    Y = np.where(rng.random(X.shape) < 0.6, X + 0.1 * rng.standard_normal(X.shape), np.nan)
+    for after in range(40, 200, 20):
+        model = sg.MatrixCompletion(random_state=0, interrupt="return")
+        with monkeypatch.context() as pressing:
+            interrupting(pressing, after)
+            model.fit(Y)
+        if "interrupted" in model.status_ and model.center_ != "none":
+            assert np.sqrt(np.mean((model.reconstruct() - X) ** 2)) < 5
+
+
+# ---- a disk that is full
+
+
+def full(*args, **kwargs):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_fit_is_worth_more_than_its_checkpoint(often, monkeypatch, tmp_path):
+    model, data = fresh("noise", checkpoint=tmp_path / "fit.npz", n_jobs=1)
+    monkeypatch.setattr(budget, "_write", full)
+    with pytest.warns(UserWarning, match="cannot be written: .*No space"):
+        model.fit(*data)
+    assert model.converged_
+    interrupting(monkeypatch, 4)
+    with (
+        pytest.warns(UserWarning, match="cannot be written"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        model.fit(*data)
+    assert "interrupted" in model.status_
+
+
+def test_a_checkpoint_of_other_steps_is_refused(often, monkeypatch, tmp_path):
+    path = tmp_path / "fit.npz"
+    model, data = fresh("auto", checkpoint=path)
+    crash(monkeypatch, 60, model, *data)
+    tree = budget.files.read(path, "checkpoint")
+    for spoil in (
+        lambda name, done, value: ["another", done, value],
+        lambda name, done, value: [name, done, 3],
+    ):
+        entries = {k: spoil(*v) for k, v in tree["entries"].items()}
+        budget.files.write(path, {**tree, "entries": entries}, "checkpoint", "0")
+        with pytest.raises(sg.FileError, match="delete it"):
+            model.fit(*data)
+
+
 # ---- the clock
 
 
@@ -331,15 +455,38 @@ def test_progress_is_shown_to_a_terminal_only(monkeypatch, capfd):
     assert terminal.text == ""
 
 
+@pytest.mark.parametrize("broken", [None, "closed"])
+def test_without_a_place_to_show_it_a_fit_goes_on(broken, monkeypatch, tmp_path):
+    if broken == "closed":
+        broken = open(tmp_path / "log", "w")  # noqa: SIM115
+        broken.close()
+    monkeypatch.setattr(sys, "stderr", broken)
+    model, data = fresh("noise", verbose=1)
+    assert model.fit(*data).converged_
+
+
 def test_progress_has_loss_rate_and_time_left(monkeypatch):
     pytest.importorskip("rich")
-    terminal = Terminal()
+    from scaledgd.estimators import progress
+
+    terminal, shown = Terminal(), []
+    show = progress.Bar.show
+
+    def recorded(self, *args):
+        shown.append(args)
+        show(self, *args)
+
+    monkeypatch.setattr(progress.Bar, "show", recorded)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     model, data = fresh("noise", verbose=1)
     model.fit(*data)
-    for word in ("loss", "rate", "s left", "done"):
-        assert word in terminal.text
+    assert "done" in terminal.text
+    stages, texts, shares = zip(*shown, strict=True)
+    assert {"least squares", "ridge"} <= set(stages)
+    assert all("loss" in text for text in texts)
+    assert any("rate" in text and "s left" in text for text in texts)
+    assert all(0 <= share <= 1 for share in shares)
 
 
 def test_the_time_left_is_about_right():
@@ -409,6 +556,19 @@ def test_callbacks_of_scikit_learn_see_every_iterate(name):
     assert recorder.scores[-1] >= recorder.scores[0]
     for a, b in zip(alone.blocks, model.factors_.blocks, strict=True):
         assert np.array_equal(a, b)  # to be watched changes nothing
+
+
+def test_a_callback_can_save_what_there_is(tmp_path):
+    pytest.importorskip("sklearn.callback")
+
+    class Saver(Recorder):
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if fitted_estimator is not None:
+                fitted_estimator.save(tmp_path / "model.npz")
+
+    model, data = fresh("noise")
+    model.set_callbacks(Saver()).fit(*data)
+    assert sg.load(tmp_path / "model.npz").status_ == "not ended yet"
 
 
 def test_callbacks_can_end_a_fit():

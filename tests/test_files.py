@@ -44,7 +44,7 @@ def test_a_model_comes_back_as_it_was(name, tmp_path):
     model.fit(*data).save(tmp_path / "model.npz")
     again = sg.load(tmp_path / "model.npz")
     assert type(again) is type(model)
-    assert again.get_params() == model.get_params()
+    assert again.get_params() == {**model.get_params(), "n_jobs": None}
     assert set(vars(again)) == set(vars(model))
     assert again.history_ == model.history_
     assert (again.status_, again.rank_, again.rank_path_) == (
@@ -257,6 +257,104 @@ def test_members_that_overlap_do_not_multiply(tmp_path):
         f.write(digest)
     with pytest.raises(sg.FileError, match="more than its own size"):
         sg.load(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "member"),
+    [
+        ("{'descr': '<U1', 'fortran_order': False, 'shape': (30000000, 0), }", None),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (30000000, 0), }", None),
+        ("{'descr': '<U500000000', 'fortran_order': False, 'shape': (0,), }", None),
+    ],
+)
+def test_what_is_empty_is_not_long(header, member, tmp_path):
+    import tracemalloc
+
+    path = str(tmp_path / "model.npz")
+    reliability.small_model(path)
+    text = header.ljust(117) + "\n"
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+    with zipfile.ZipFile(path) as z:
+        last = z.namelist()[-1]
+    reliability.resealed(path, lambda name, old: data if name == last else old)
+    tracemalloc.start()
+    with pytest.raises(sg.FileError):
+        sg.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"rank": 2', b'"rank": 2.5'),
+        (b'"n_jobs": null', b'"n_jobs": "many"'),
+        (b'"n_jobs": null', b'"n_jobs": 0'),
+        (
+            b'"center": "both", "scale": "none", "robust"',
+            b'"center": "none", "scale": "none", "robust"',
+        ),
+        (b'{"class": "dtype", "fields": {"name": "float64"}}', b'"U10000000"'),
+        (b'{"class": "dtype", "fields": {"name": "float64"}}', b'"float64"'),
+        (b'"converged_": true', b'"converged_": 3'),
+        (b'"threshold": null', b'"threshold": {}'),
+        (b'"threshold": null', b'"threshold": 1.0'),
+        (b'"typical": null', b'"typical": {"class": "dict", "fields": {}}'),
+        (b'"MatrixCompletion"', b'"RobustPCA"'),
+        (b'"_settings"', b'"_scaled"'),
+        (b'"noise": ', b'"noise": -'),
+        (b'"_noise": ', b'"_noise": -'),
+        (b'"_free": ', b'"_free": "a'),
+    ],
+)
+def test_models_that_make_no_sense_are_refused(old, new, tmp_path):
+    path = str(tmp_path / "model.npz")
+    reliability.small_model(path)
+    edited = []
+
+    def edit(name, data):
+        if name == "tree.json":
+            assert old in data
+            edited.append(name)
+            return data.replace(old, new, 1)
+        return data
+
+    reliability.resealed(path, edit)
+    assert edited
+    with pytest.raises(sg.FileError):
+        sg.load(path)
+
+
+def test_parts_before_or_besides_are_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    reliability.small_model(str(path))
+    with zipfile.ZipFile(path, "a") as z:
+        z.writestr("extra.npy", b"")
+    reliability.resealed(str(path), lambda name, data: data)
+    with pytest.raises(sg.FileError, match="nothing refers to"):
+        sg.load(path)
+
+
+def test_estimators_of_others_are_not_saved(tmp_path):
+    class Mine(sg.MatrixCompletion):
+        pass
+
+    _, data = fresh("noise")
+    mine = Mine(3).fit(*data)
+    with pytest.raises(TypeError, match="no estimator of this library"):
+        mine.save(tmp_path / "model.npz")
+
+
+def test_writers_that_are_alive_are_left_alone(tmp_path):
+    mine = tmp_path / f".fit.{os.getpid()}-1-0.tmp"
+    gone = tmp_path / ".fit.999999999-1-0.tmp"
+    other = tmp_path / ".fit.npz.999999999-1-0.tmp"
+    for path in (mine, gone, other):
+        path.touch()
+    files.clear(tmp_path / "fit")
+    assert mine.exists()
+    assert not gone.exists()
+    assert other.exists()
 
 
 def test_other_things_are_not_models(tmp_path):

@@ -109,6 +109,46 @@ def test_numbers_in_a_column_of_objects_are_numbers():
     np.testing.assert_allclose(sg.MatrixCompletion(1).fit_transform(frame), X, rtol=1e-6)
 
 
+def test_numbers_that_can_be_missing_keep_their_type():
+    frame = pd.DataFrame(Y, columns=NAMES).astype({NAMES[0]: "Int32", NAMES[1]: "Float64"})
+    frame[NAMES[2]] = frame[NAMES[2]].astype(object)
+    frame.loc[0, NAMES[2]] = pd.NA
+    out = sg.MatrixCompletion(1).fit_transform(frame)
+    assert [str(d) for d in out.dtypes[:3]] == ["Int32", "Float64", "float64"]
+    np.testing.assert_allclose(out.to_numpy(dtype=float), X, rtol=1e-6)
+
+
+def test_columns_of_many_levels_stay_so():
+    columns = pd.MultiIndex.from_product([["a", "b"], range(4)], names=["side", "number"])
+    frame = pd.DataFrame(Y, columns=columns)
+    out = sg.MatrixCompletion(1).fit_transform(frame)
+    pd.testing.assert_index_equal(out.columns, columns)
+
+
+def test_frames_of_others_are_frames():
+    class Special(pd.DataFrame):
+        @property
+        def _constructor(self):
+            return Special
+
+    out = sg.MatrixCompletion(1).fit_transform(Special(Y, columns=NAMES))
+    assert isinstance(out, pd.DataFrame)
+
+
+def test_columns_of_nulls_are_holes_and_long_integers_floats():
+    frame = polars_frame().with_columns(pl.lit(None).alias("empty"))
+    out = sg.MatrixCompletion(1).fit_transform(frame)
+    assert out["empty"].null_count() == 0
+    if hasattr(pl, "Int128"):
+        frame = polars_frame().with_columns(pl.col(NAMES[0]).cast(pl.Int128))
+        assert sg.MatrixCompletion(1).fit_transform(frame).dtypes[0] == pl.Float64
+
+
+def test_later_rows_do_not_change_the_kind():
+    model = sg.MatrixCompletion(1).fit(Y[:15]).partial_fit(Y[15:].astype(np.float32))
+    assert model.reconstruct().dtype == np.float64
+
+
 def test_other_columns_are_refused():
     model = sg.MatrixCompletion(1).fit(polars_frame())
     with pytest.raises(ValueError, match="feature names"):
@@ -190,6 +230,17 @@ def test_a_data_set_has_to_be_chosen_from():
         sg.TensorCompletion(2).fit(labelled_array().astype(str))
 
 
+def test_the_order_of_dimensions_and_coordinates_is_that_of_the_fit():
+    array = labelled_array()
+    model = sg.TensorCompletion(2).fit(array)
+    with pytest.raises(ValueError, match="transpose"):
+        model.transform(array.transpose("lat", "time", "lon"))
+    with pytest.raises(ValueError, match="coordinates 'lon'"):
+        model.transform(array.isel(lon=[1, 0, *range(2, 10)]))
+    model.transform(array.isel(time=[3, 1]))
+    model.transform(array.drop_vars(["lon", "lat"]))
+
+
 # ---- in files
 
 
@@ -205,6 +256,13 @@ def test_labels_survive(made, tmp_path):
         pd.testing.assert_frame_equal(here, there, check_freq=False)
     else:
         assert here.equals(there)
+
+
+def test_wide_frames_can_be_saved(tmp_path):
+    names = [f"gene_{k:07d}" for k in range(50_000)]
+    frame = pd.DataFrame(np.outer([1.0, 2, 3], np.ones(50_000)), columns=names)
+    sg.MatrixCompletion(1).fit(frame).save(tmp_path / "model.npz")
+    assert list(sg.load(tmp_path / "model.npz").reconstruct().columns) == names
 
 
 def test_labels_that_a_file_cannot_hold_are_left_out(tmp_path):

@@ -71,6 +71,50 @@ def test_as_many_new_rows_as_old_ones_are_new():
     assert len(model.held_out(X[40:])[0]) == 40 * 10
 
 
+def test_the_same_table_measured_again_is_the_same_table():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((400, 2)) @ rng.standard_normal((2, 80))
+    Y = truth + 0.3 * rng.standard_normal(truth.shape)
+    seen, test = rng.random(truth.shape) < 0.3, rng.random(truth.shape) < 0.02
+    model = sg.MatrixCompletion(2).fit(np.where(seen, Y, np.nan))
+    again = np.where(test, truth, np.nan)
+    assert len(model.held_out(again)[0]) == test.sum()
+    assert model.score(again) == model.score(sg.EntryTable.of(again)) > 0.98
+    assert len(model.held_out(again, rows="new")[0]) < test.sum()
+    with pytest.raises(ValueError, match="rows must be"):
+        model.held_out(again, rows="old")
+
+
+def test_rows_that_are_alike_anyway_are_not_taken_for_those_of_the_fit():
+    rng = np.random.default_rng(0)
+    binary = (rng.random((300, 6)) < 0.3) * 1.0
+    scores = cross_val_score(sg.MatrixCompletion(1), binary, cv=5, error_score="raise")
+    assert np.all(np.isfinite(scores))
+    counts = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 30))
+    counts = np.maximum(np.round(counts - 1), 0)
+    for cv in (KFold(2), KFold(4)):
+        scores = cross_val_score(sg.MatrixCompletion(2), counts, cv=cv, error_score="raise")
+        assert np.all(scores > 0.1)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.astype(np.float32), lambda x: x * (1 + 1e-9)])
+def test_other_rounding_is_no_disguise(change):
+    _, Y = hidden()
+    model = sg.MatrixCompletion(3).fit(Y)
+    with pytest.raises(ValueError, match="force=True"):
+        model.score(change(Y))
+
+
+def test_an_empty_table_is_not_scored():
+    _, Y = hidden()
+    model = sg.MatrixCompletion(3).fit(Y)
+    with pytest.raises(ValueError, match="nothing to score"):
+        model.score(np.full_like(Y, np.nan))
+    one = np.full_like(Y, np.nan)
+    one[tuple(np.argwhere(np.isnan(Y))[0])] = 1.0
+    assert np.isnan(model.score(one))
+
+
 def test_where_scikit_learn_hands_over_a_y_it_is_warned():
     _, Y = hidden()
     model = sg.MatrixCompletion(3).fit(Y)
@@ -208,6 +252,21 @@ def test_entries_can_be_given_as_coordinates():
     assert entries[[5, 7]].table_shape == Y.shape
 
 
+def test_weights_of_entries_are_heard():
+    X, Y = hidden()
+    i, j = np.nonzero(np.isfinite(Y))
+    wrong = np.random.default_rng(0).random(len(i)) < 0.2
+    values = np.where(wrong, 50.0, Y[i, j])
+    entries = sg.EntryTable((i, j), values, Y.shape)
+    weight = np.where(wrong, 1e-9, 1.0)
+    model = sg.MatrixCompletion(3).fit(entries, entry_weight=weight)
+    assert np.std(model.reconstruct() - X) < 0.2
+    with pytest.raises(ValueError, match="leave observed out"):
+        model.fit(entries, observed=np.ones(Y.shape, dtype=bool))
+    with pytest.raises(TypeError, match="for fit, score and splitters"):
+        model.transform(entries)
+
+
 def test_bad_splits_are_refused():
     _, Y = hidden()
     with pytest.raises(TypeError, match=r"EntryTable\.of"):
@@ -247,3 +306,9 @@ def test_the_rank_curve_of_a_tensor():
         sg.TensorCompletion(), tensor(), ranks=[1, (2, 2, 2)], ax=Figure().subplots()
     )
     assert curve.chosen == (2, 2, 2)
+    assert curve.ranks == [(1, 1, 1), (2, 2, 2)]
+
+
+def test_the_smallest_rank_that_will_do_is_chosen_in_any_order():
+    _, Y = hidden()
+    assert sg.rank_curve(sg.MatrixCompletion(), Y, ranks=[5, 3, 2]).chosen == 3

@@ -88,9 +88,12 @@ def test_the_bias_of_a_given_ridge_is_taken_off_the_interval():
     model = sg.MatrixCompletion(4, ridge=0.1).fit(Y)
     index = everywhere(X)
     assert 0.93 < covered(model.interval(index, 0.95), X.ravel()) < 0.98
-    # an interval around the biased estimate would not do
+    # an interval as wide around the biased estimate would not do
+    lower, upper = model.interval(index, 0.95)
     values, std = model.predict_entries(index, return_std=True)
-    assert np.mean(np.abs(values - X.ravel()) < 1.96 * std) < 0.92
+    assert np.mean(np.abs(values - X.ravel()) < (upper - lower) / 2) < 0.92
+    # so the standard error of the estimate is larger
+    assert np.mean(np.abs(values - X.ravel()) < 1.96 * std) > 0.92
 
 
 def test_outliers_say_nothing():
@@ -139,6 +142,74 @@ def test_torch_agrees_with_numpy():
         np.testing.assert_allclose(a, b.numpy(), rtol=1e-6)
 
 
+def test_where_no_factor_was_found_that_is_not_certain():
+    shares = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = 0.2 * np.outer(rng.standard_normal(60), rng.standard_normal(40))
+        model = sg.MatrixCompletion(1).fit(X + rng.standard_normal(X.shape))
+        assert model.rank_ == 0
+        shares.append(covered(model.interval(everywhere(X), 0.95), X.ravel()))
+    assert 0.9 < np.mean(shares) < 0.98
+
+
+def test_a_fraction_of_outliers_that_is_too_large_does_not_shrink_the_noise():
+    _, Y, _ = instance(p=1.0)
+    for fraction in (0.05, 0.2):
+        model = sg.MatrixCompletion(4, outliers=fraction).fit(Y)
+        assert 0.8 < model.noise_variance_ / 0.01 < 1.2
+    tensor = sg.datasets.low_rank_tensor((30, 25, 20), 2, kappa=3, rng=0).full()
+    noisy = tensor / tensor.std() + 0.1 * np.random.default_rng(0).standard_normal(tensor.shape)
+    model = sg.TensorCompletion(2, outliers=0.1).fit(noisy)
+    assert 0.8 < model.noise_variance_ / 0.01 < 1.2
+
+
+@pytest.mark.parametrize("center", ["none", "rows"])
+def test_a_ridge_that_was_given_is_not_the_noise(center):
+    rng = np.random.default_rng(0)
+    X = sg.datasets.low_rank_tensor((30, 25, 20), 2, kappa=3, rng=0).full()
+    Y = X / X.std() + 0.3 * rng.standard_normal(X.shape)
+    Y[rng.random(X.shape) < 0.5] = np.nan
+    plain = sg.TensorCompletion(2, center=center).fit(Y)
+    little = sg.TensorCompletion(2, ridge=0.01, center=center).fit(Y)
+    much = sg.TensorCompletion(2, ridge=2.0, center=center).fit(Y)
+    assert 0.9 < little.noise_variance_ / 0.09 < 1.1
+    size = [np.linalg.norm(m.factors_.full()) for m in (plain, little, much)]
+    assert size[2] < 0.98 * size[0]
+    assert abs(size[1] / size[0] - 1) < 0.01
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-160, 0.0])
+def test_data_of_any_size_have_errors(scale):
+    X, Y, _ = instance(shape=(30, 20), p=0.8)
+    model = sg.MatrixCompletion(2, calibrate=0.2, random_state=0).fit(Y * scale)
+    index = everywhere(X)
+    found = [model.predict_entries(index, return_std=True)[1], *model.interval(index, 0.9)]
+    found += [*model.interval(index, 0.8, kind="conformal")]
+    assert all(np.all(np.isfinite(x)) for x in found)
+    assert np.all(found[-2] <= model.predict_entries(index))
+    assert np.all(found[-1] >= model.predict_entries(index))
+
+
+def test_bounds_are_within_what_values_can_be():
+    X, Y, _ = instance(shape=(60, 40))
+    model = sg.MatrixCompletion(4, clip=(-1, 1), calibrate=0.2, random_state=0).fit(Y)
+    estimate = model.predict_entries(everywhere(X))
+    for kind in ("model", "conformal"):
+        lower, upper = model.interval(everywhere(X), 0.95, kind=kind)
+        assert lower.min() == -1
+        assert upper.max() == 1
+        assert np.all((lower <= estimate) & (estimate <= upper))
+
+
+def test_torch_models_take_plain_coordinates():
+    torch = pytest.importorskip("torch")
+    _, Y, _ = instance(shape=(60, 40))
+    model = sg.MatrixCompletion(4).fit(torch.from_numpy(Y))
+    assert model.predict_entries((np.asarray([1]), [2])).shape == (1,)
+    assert model.predict_entries((1, 2)).shape == (1,)
+
+
 # ---- without a model
 
 
@@ -164,7 +235,7 @@ def test_conformal_intervals_hold_new_observations(kind):
 
 def test_conformal_intervals_are_centred_on_the_estimate():
     X, Y, _ = instance(shape=(60, 40))
-    model = sg.MatrixCompletion(4, calibrate=0.2, random_state=0, clip=(-1, 1)).fit(Y)
+    model = sg.MatrixCompletion(4, calibrate=0.2, random_state=0).fit(Y)
     index = everywhere(X)
     lower, upper = model.interval(index, 0.9, kind="conformal")
     np.testing.assert_allclose((lower + upper) / 2, model.predict_entries(index), atol=1e-12)
@@ -262,6 +333,17 @@ def test_draws_of_tensors():
     assert np.array_equal(draws[0][np.isfinite(Y)], Y[np.isfinite(Y)])
 
 
+def test_draws_of_robust_models_do_not_keep_what_was_rejected():
+    X, Y, rng = instance(shape=(80, 60), p=1.0)
+    wrong = rng.random(X.shape) < 0.05
+    model = sg.RobustPCA(4).fit(np.where(wrong, 50.0, Y))
+    draw = model.sample(1, random_state=0)[0]
+    assert np.abs(draw - X).max() < 1
+    kept = np.ones(X.shape, dtype=bool)
+    kept[model.outliers_.coords] = False
+    assert np.array_equal(draw[kept], Y[kept])
+
+
 # ---- regression
 
 
@@ -321,3 +403,28 @@ def test_the_gradient_of_a_measurement_is_its_derivative():
             return A @ moved.full().ravel()
 
         np.testing.assert_allclose(found @ flat, (at(1e-5) - at(-1e-5)) / 2e-5, rtol=1e-6)
+
+
+def test_units_of_the_design_do_not_matter():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((60, 8, 7))
+    C = rng.standard_normal((8, 2)) @ rng.standard_normal((2, 7))
+    y = np.tensordot(A, C, 2) + rng.standard_normal(60)
+    for made in (sg.MatrixRegressor, sg.TensorRegressor):
+        found = [
+            made(2, ridge=0.1, center="none").fit(A * s, y).predict_entries((0, 0), return_std=True)
+            for s in (1e-6, 1.0, 1e3)
+        ]
+        errors = [float(std[0]) * s for (_, std), s in zip(found, (1e-6, 1.0, 1e3), strict=True)]
+        np.testing.assert_allclose(errors, errors[1], rtol=1e-3)
+
+
+def test_fewer_measurements_than_parameters_say_nothing_about_errors():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((10, 8, 7))
+    with pytest.warns(sg.DataWarning, match="cannot be known"):
+        model = sg.MatrixRegressor(2, ridge=0.0).fit(A, rng.standard_normal(10))
+    lower, upper = model.interval(A)
+    assert np.all(np.isinf(lower))
+    assert np.all(np.isinf(upper))
+    assert np.all(np.isinf(model.predict(A, return_std=True)[1]))

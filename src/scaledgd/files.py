@@ -16,6 +16,7 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 import threading
 import zipfile
@@ -30,7 +31,7 @@ Tree = Any
 FORMAT = 1
 MARK = b"scaledgd sha256 "
 DIGITS = 64
-TREE_LIMIT = 4 << 20
+TREE_LIMIT = 1 << 20
 """Bytes of JSON: numbers that are many belong into arrays."""
 PLAIN = "biufMmU"
 """Kinds of arrays; none of them can hold objects."""
@@ -136,13 +137,22 @@ def _replacing(path: str | os.PathLike[str]) -> Any:
 def clear(path: str | os.PathLike[str]) -> None:
     """Remove what writers of a file left behind when they were killed."""
     target = Path(os.path.realpath(path))
-    for left in target.parent.glob(f".{_escaped(target.name)}.*.tmp"):
-        with contextlib.suppress(OSError):
-            left.unlink()
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-\d+-\d+\.tmp")
+    for left in target.parent.iterdir():
+        found = pattern.fullmatch(left.name)
+        if found is not None and not _alive(int(found[1])):
+            with contextlib.suppress(OSError):
+                left.unlink()
 
 
-def _escaped(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _digest(f: IO[bytes], size: int) -> bytes:
@@ -209,7 +219,8 @@ def _tree(f: IO[bytes], size: int, kind: str) -> Tree:
         members = z.infolist()
         names = {m.filename for m in members}
         stored = all(m.compress_type == zipfile.ZIP_STORED for m in members)
-        if not stored or len(names) != len(members) or "tree.json" not in names:
+        begins = min((m.header_offset for m in members), default=0) == 0
+        if not stored or not begins or len(names) != len(members) or "tree.json" not in names:
             raise FileError("has parts that this library does not write")
         if sum(m.file_size for m in members) > size:
             raise FileError("claims to hold more than its own size")
@@ -231,12 +242,15 @@ def _tree(f: IO[bytes], size: int, kind: str) -> Tree:
             if not isinstance(k, int) or name not in names or name in used:
                 raise FileError("refers to an array that it does not hold")
             used.add(name)
-            return _array(z, name)
+            return _array(z, name, size)
 
-        return _decoded(head["tree"], array)
+        tree = _decoded(head["tree"], array)
+        if len(used) + 1 != len(members):
+            raise FileError("has parts that nothing refers to")
+        return tree
 
 
-def _array(z: zipfile.ZipFile, name: str) -> Any:
+def _array(z: zipfile.ZipFile, name: str, whole: int) -> Any:
     size = z.getinfo(name).file_size
     with z.open(name) as raw:
         member = io.BytesIO(raw.read(size))
@@ -246,7 +260,10 @@ def _array(z: zipfile.ZipFile, name: str) -> Any:
     if dtype.kind not in PLAIN or dtype.names is not None or dtype.subdtype is not None:
         raise FileError(f"has an array of {str(dtype)[:40]}, which this library does not write")
     left = size - member.tell()
-    if fortran or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != left:
+    # what is empty takes no space, but may still be long
+    large = max(dtype.itemsize, math.prod(max(n, 1) for n in shape)) > whole
+    wrong = fortran or large or min(shape, default=0) < 0
+    if wrong or math.prod(shape) * dtype.itemsize != left:
         raise FileError(f"has an array whose size is not that of its shape {str(shape)[:60]}")
     values = np.frombuffer(member.getbuffer()[member.tell() :], dtype=dtype).reshape(shape).copy()
     if dtype.kind == "b" and bool(np.any(values.view(np.uint8) > 1)):

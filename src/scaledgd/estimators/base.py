@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import numbers
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -25,7 +27,7 @@ from ..solve import Record, State
 from .budget import Budget, Desk, Journal, log
 from .cells import Cells, components, magnitude, same_library, scaled_by
 from .matrix import degrees
-from .packing import fingerprint
+from .packing import fingerprint, host
 from .progress import display, report
 from .tables import check_memory, given_back, table_back
 
@@ -49,6 +51,28 @@ def supervised(method: Decorated) -> Decorated:
 
 
 SIDES = ("auto", "none", "rows", "columns", "both")
+
+
+def all_or_nothing(method: Decorated) -> Decorated:
+    """Let a method that fits leave the estimator as it was, or as it is after the fit.
+
+    It works on a copy, which takes the place of the estimator when it is done; or when Ctrl-C
+    ended it with an iterate that is worth having.
+    """
+
+    @functools.wraps(method)
+    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+        work = copy.copy(self)
+        try:
+            method(work, *args, **kwargs)
+        except KeyboardInterrupt as error:
+            if getattr(error, "salvaged", False):
+                self.__dict__ = work.__dict__
+            raise
+        self.__dict__ = work.__dict__
+        return self
+
+    return whole  # type: ignore[return-value]
 
 
 _running: list[Any] = []
@@ -153,12 +177,18 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
                 raise ValueError(f"clip must be (lo, hi) with lo <= hi, not {self.clip!r}")
         if self.calibrate is not None:
             checks.number("calibrate", self.calibrate, least=0, most=0.5)
-        if self.checkpoint is not None and not isinstance(self.checkpoint, (str, os.PathLike)):
-            raise TypeError(f"checkpoint must be a path, not {self.checkpoint!r}")
+        path = self.checkpoint
+        if path is not None and (not isinstance(path, (str, os.PathLike)) or not os.fspath(path)):
+            raise TypeError(f"checkpoint must be a path, not {path!r}")
+        jobs = self.n_jobs
+        if jobs is not None and (not isinstance(jobs, numbers.Integral) or jobs == 0):
+            raise ValueError(f"n_jobs must be None or an integer that is not 0, not {jobs!r}")
+        checks.number("verbose", float(self.verbose), least=0)
         if self.interrupt not in ("raise", "return"):
             raise ValueError(f'interrupt must be "raise" or "return", not {self.interrupt!r}')
         outliers = self._outliers()
-        if isinstance(outliers, str) and outliers != "auto":
+        known = outliers is None or isinstance(outliers, (str, numbers.Real))
+        if not known or (isinstance(outliers, str) and outliers != "auto"):
             raise ValueError(f'outliers must be None, "auto" or a fraction, not {outliers!r}')
         if isinstance(outliers, numbers.Real) and not 0 <= float(outliers) < 0.5:
             raise ValueError(f"outliers must be a fraction below one half, not {outliers!r}")
@@ -215,11 +245,13 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             try:
                 found = self._search(known, again, budget, rng)
             except KeyboardInterrupt as error:
-                desk.journal.close()
                 found, stopped = self._salvaged(known, budget), error
-                if found is None:
+                desk.journal.close()
+                # what went on from an earlier fit can only be gone on with from there
+                kept = again or (self.warm_start and self.checkpoint is not None)
+                if found is None or (kept and self.interrupt == "raise"):
                     raise
-                at = desk.latest.t  # type: ignore[union-attr]
+                at = desk.salvage()[0].t  # type: ignore[union-attr]
                 budget.converged, budget.status = False, f"interrupted at iteration {at}"
             self._kind, self._came_dense = kind, dense
             self._end(found, known, held)
@@ -229,6 +261,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         if stopped is None:
             desk.journal.finish()
         elif self.interrupt == "raise":
+            stopped.salvaged = True  # type: ignore[attr-defined]
             raise stopped
         return self
 
@@ -240,8 +273,11 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         asked = {k: _described(v) for k, v in self.get_params(deep=False).items() if k not in free}
         start = self.__sklearn_is_fitted__() and (again or self.warm_start)
         blocks = tuple(self.factors_.blocks) if start else ()
+        from .. import __version__
+
         about = {"estimator": type(self).__name__, "data": fingerprint(*fresh.parts)}
-        return {**about, **asked, "earlier fit": fingerprint(blocks), "seed": seed}
+        about |= {"version": __version__, "earlier fit": fingerprint(blocks)}
+        return {**about, **asked, "seed": seed}
 
     def _context(self, X: Any, y: Any) -> Any:
         """Of scikit-learn's callbacks, or None where there are none."""
@@ -262,8 +298,11 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             found = self._salvaged(known, budget)
             if found is None:
                 return None
-            other._end(found, known, None)
-            return {k: v for k, v in vars(other).items() if vars(self).get(k) is not v}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                other._end(found, known, None)
+                other._finish(replace(budget, converged=False, status="not ended yet"), False)
+            return dict(vars(other))
 
         def watch(stage: str, state: State, history: list[Record], budget: Budget) -> bool:
             report(shown, stage, state, history, budget)
@@ -283,7 +322,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             return
         from joblib import effective_n_jobs
 
-        with limited_threads(effective_n_jobs(self.n_jobs)):
+        with limited_threads(min(effective_n_jobs(self.n_jobs), os.cpu_count() or 1)):
             yield
 
     def _normal(self, cells: Cells) -> tuple[Cells, float]:
@@ -327,7 +366,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         self.diagnostics_ = found
         if found:
-            warnings.warn("; ".join(found), DataWarning, stacklevel=6)
+            warnings.warn("; ".join(found), DataWarning, stacklevel=7)
 
     def _finish(self, budget: Budget, warn: bool) -> None:
         self.converged_ = budget.converged
@@ -369,7 +408,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             Also return standard errors: of the estimates, if the model is right (the data are
             low-rank and the noise is independent, with the variance `noise_variance_`). What
             the model does not see, they do not see either: `interval` with ``kind="conformal"``
-            does.
+            does. The bias of a ridge that was given is counted in.
 
         Returns
         -------
@@ -381,14 +420,16 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         if not return_std:
             return values
         with self._threads():
-            return values, given_back(
-                array_namespace(values).sqrt(self._variance(index)), self._kind
-            )
+            return values, given_back(self._deviation(index), self._kind)
 
     def _coordinates(self, index: Any) -> tuple[Array, ...]:
         check_is_fitted(self)
-        if self._kind[0] != "torch" and isinstance(index, (tuple, list)):
-            index = tuple(np.asarray(i, dtype=None if len(i) else np.int64) for i in index)
+        if isinstance(index, (tuple, list)):
+            plain = [np.atleast_1d(host(i)) for i in index]
+            plain = [i if len(i) else i.astype(np.int64) for i in plain]
+            example = self.factors_.blocks[0]
+            xp = array_namespace(example)
+            index = tuple(xp.asarray(i, device=device(example)) for i in plain)
         return checks.index(index, self.factors_.shape)
 
     def _at(self, index: tuple[Array, ...]) -> Array:
@@ -402,8 +443,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             )
         return self._conformal
 
-    def _variance(self, index: tuple[Array, ...]) -> Array:
-        """The squares of standard errors at coordinates, in the units of the data."""
+    def _deviation(self, index: tuple[Array, ...]) -> Array:
+        """Standard errors at coordinates, in the units of the data."""
         raise NotImplementedError
 
     def reconstruct(self) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,9 +42,9 @@ class Journal:
     """
 
     def __init__(self, path: Any = None, about: dict[str, Any] | None = None) -> None:
-        self.path = None if path is None else os.fspath(path)
+        self.path = None if path is None else os.path.expanduser(os.fspath(path))
         self.about = about or {}
-        self.entries: dict[str, tuple[bool, Any]] = {}
+        self.entries: dict[str, tuple[str, bool, Any]] = {}
         self._at: list[int] = [0]
         self._next, self._dirty = time.perf_counter() + EVERY, False
         if self.path is not None:
@@ -60,7 +61,10 @@ class Journal:
             about, entries = unpack(found["about"]), found["entries"]
             differing = [k for k in {**self.about, **about} if self.about.get(k) != about.get(k)]
             differing = [k for k in differing if k != "seed"]
-            self.entries = {k: (bool(done), unpack(value)) for k, (done, value) in entries.items()}
+            self.entries = {
+                k: (str(name), bool(done), unpack(value))
+                for k, (name, done, value) in entries.items()
+            }
         except Exception as error:
             raise files.FileError(f"the checkpoint {self.path} {error}") from None
         if differing:
@@ -73,6 +77,7 @@ class Journal:
 
     def remember(
         self,
+        name: str,
         work: Callable[[Any, Callable[[Any], None]], Any],
         shrink: Callable[[Any], Any] = lambda value: value,
         restore: Callable[[Any], Any] = lambda value: value,
@@ -81,6 +86,8 @@ class Journal:
 
         Parameters
         ----------
+        name : str
+            To tell whether what was kept is of the same step.
         work : callable
             ``work(last, note)`` returns the value of the step. `last` is what was noted last,
             None at first; ``note(value)`` says how far it is.
@@ -90,20 +97,30 @@ class Journal:
         if self.path is None:
             return work(None, lambda value: None)
         key = ".".join(map(str, self._at))
-        done, kept = self.entries.get(key, (False, None))
+        known, done, kept = self.entries.get(key, (name, False, None))
+        last = None
+        if kept is not None:
+            try:
+                if known != name:
+                    raise ValueError(f"{name!r} was expected where it has {known!r}")
+                last = restore(kept)
+            except Exception as error:
+                raise files.FileError(
+                    f"the checkpoint {self.path} is not of this fit: {error}; delete it"
+                ) from None
         if done:
             self._at[-1] += 1
-            return restore(kept)
+            return last
         self._at.append(0)
 
         def note(value: Any, done: bool = False) -> None:
             self.entries = {k: v for k, v in self.entries.items() if not k.startswith(key + ".")}
-            self.entries[key] = done, shrink(value)
+            self.entries[key] = name, done, shrink(value)
             self._at[-1], self._dirty = 0, True
             if time.perf_counter() >= self._next:
                 self.write()
 
-        value = work(None if kept is None else restore(kept), note)
+        value = work(last, note)
         self._at.pop()
         note(value, True)
         self._at[-1] = int(key.rpartition(".")[2]) + 1
@@ -114,8 +131,12 @@ class Journal:
         if self.path is None or not self._dirty:
             return
         began = time.perf_counter()
-        entries = {k: [done, pack(value)] for k, (done, value) in self.entries.items()}
-        _write(self.path, {"about": pack(self.about), "entries": entries}, "checkpoint")
+        entries = {k: [name, done, pack(v)] for k, (name, done, v) in self.entries.items()}
+        try:
+            _write(self.path, {"about": pack(self.about), "entries": entries}, "checkpoint")
+        except OSError as error:
+            # the fit is worth more than its checkpoint, and what was written is still there
+            warnings.warn(f"the checkpoint {self.path} cannot be written: {error}", stacklevel=2)
         took = time.perf_counter() - began
         self._next, self._dirty = time.perf_counter() + max(EVERY, took / SHARE), False
         log.debug("wrote the checkpoint %s in %.3f s", self.path, took)
@@ -145,6 +166,8 @@ def light(state: State) -> dict[str, Any]:
 
 
 def revived(kept: dict[str, Any], problem: Observed) -> State:
+    if tuple(kept["factors"].shape) != tuple(problem.shape):
+        raise ValueError(f"it has factors of shape {kept['factors'].shape}, not {problem.shape}")
     return problem.linearize(kept["factors"], kept["t"], kept["memory"])
 
 
@@ -158,8 +181,21 @@ class Desk:
     """The last whole iterate."""
     about: dict[str, Any] = field(default_factory=dict)
     """What that is an iterate of: how its factors are to be read."""
+    best: tuple[State, dict[str, Any]] | None = None
+    """While several ways are tried: the best so far, and how it is to be read."""
     stopped: bool = False
     """Whether somebody asked for the end."""
+
+    def turn(self, **about: Any) -> None:
+        """Iterates to come are to be read in another way."""
+        self.latest = None
+        self.about.update(about)
+
+    def salvage(self) -> tuple[State | None, dict[str, Any]]:
+        """The iterate to end with, and how it is to be read."""
+        if self.best is None:
+            return self.latest, self.about
+        return self.best[0], {**self.about, **self.best[1]}
 
 
 @dataclass
@@ -218,7 +254,7 @@ class Budget:
             state = revived(kept, problem)
             return Result(state, kept["status"], kept["converged"], records(kept["history"]))
 
-        result: Result = self.desk.journal.remember(work, shrink, restore)
+        result: Result = self.desk.journal.remember(stage, work, shrink, restore)
         done = len(self.history)
         before = self.history[-1]["seconds"] if done else 0.0
         self.history += [
@@ -230,6 +266,7 @@ class Budget:
 
     def remember(
         self,
+        name: str,
         work: Callable[[Any, Callable[[Any], None]], Any],
         shrink: Callable[[Any], Any] = lambda value: value,
         restore: Callable[[Any], Any] = lambda value: value,
@@ -246,13 +283,16 @@ class Budget:
             self.converged, self.status = kept["converged"], kept["status"]
             return restore(kept["value"])
 
-        return self.desk.journal.remember(work, with_history, redone)
+        return self.desk.journal.remember(name, work, with_history, redone)
 
     def step(
-        self, problem: Observed, work: Callable[[State | None, Callable[[State], None]], State]
+        self,
+        name: str,
+        problem: Observed,
+        work: Callable[[State | None, Callable[[State], None]], State],
     ) -> State:
         """A part of a fit that ends in a state; what led there need not be remembered."""
-        state: State = self.remember(work, light, lambda kept: revived(kept, problem))
+        state: State = self.remember(name, work, light, lambda kept: revived(kept, problem))
         return state
 
     def _watched(self, stage: str, state: State, history: list[Record]) -> Stop | None:

@@ -15,9 +15,11 @@ from ..linalg import fix_signs
 from ..methods import NonNegative
 from ..solve import State, solve
 from ..variational import Posterior, current
+from .base import all_or_nothing
 from .budget import Budget, log
 from .cells import Cells, magnitude, same_library, scaled_by
 from .entrywise import EntrywiseEstimator
+from .labels import compatible
 from .matrix import (
     CHOICES,
     Choice,
@@ -35,7 +37,7 @@ from .matrix import (
 )
 from .packing import packable
 from .ridge import fit_non_negative, fit_ridge
-from .robust import WITHIN, fit_robust, reject_rows, robust_rank
+from .robust import WITHIN, fit_robust, reject_rows, robust_rank, scale_of
 from .robust import threshold as threshold_at
 from .selection import EntryTable
 from .tables import read_matrix, table_back, weighted
@@ -112,6 +114,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
 
     # ---- fitting
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,
@@ -125,8 +128,9 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
 
         Parameters
         ----------
-        X : array, masked array, frame, sparse matrix or torch tensor, of shape (n1, n2)
-            NaN is missing. Of a sparse matrix the stored entries are observed, zeros included.
+        X : array, masked array, frame, sparse matrix, xarray or torch tensor, of shape (n1, n2)
+            Or an EntryTable. NaN is missing. Of a sparse matrix the stored entries are
+            observed, zeros included.
         y : ignored
         observed : boolean array of shape (n1, n2), optional
             True where observed; then NaN must not be.
@@ -141,11 +145,12 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         """
         self._check_params()
         if isinstance(X, EntryTable):
-            return self._fit_table(X)
+            return self._fit_table(X, entry_weight, sample_weight, observed)
         cells, kind = read_matrix(self, X, observed, reset=True)
         cells = weighted(cells, entry_weight, sample_weight, kind[0] != "sparse")
         return self._fit(cells, kind, kind[0] != "sparse", X=X)
 
+    @all_or_nothing
     def fit_entries(
         self, index: Any, values: Any, shape: tuple[int, int], *, entry_weight: Any = None
     ) -> Self:
@@ -165,15 +170,19 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self._check_params()
         return self._fit_table(EntryTable(index, values, shape), entry_weight)
 
-    def _fit_table(self, table: EntryTable, entry_weight: Any = None) -> Self:
+    def _fit_table(
+        self, table: EntryTable, entry_weight: Any, sample_weight: Any = None, observed: Any = None
+    ) -> Self:
+        table.needs_no(observed)
         cells = table.cells
         if len(cells.shape) != 2:
             raise ValueError(f"shape must be (n1, n2) for a matrix, not {cells.shape}")
         self.n_features_in_ = cells.shape[1]
         self.__dict__.pop("feature_names_in_", None)
-        cells = weighted(cells, entry_weight, None, False)
+        cells = weighted(cells, entry_weight, sample_weight, False)
         return self._fit(cells, table.kind, table.dense, X=table)
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
         """Add rows: the fit goes on from where it stands, with all rows seen so far.
 
@@ -182,9 +191,9 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, observed=observed)
         self._check_params()
-        fresh, kind = read_matrix(self, X, observed, reset=False)
+        fresh, _ = read_matrix(self, X, observed, reset=False)
         self._same_library(fresh)
-        return self._fit(fresh, kind, self._came_dense, again=True, X=X)
+        return self._fit(fresh, self._kind, self._came_dense, again=True, X=X)
 
     def _search(self, whole: Cells, again: bool, budget: Budget, rng: Any) -> Found:
         known: Any = getattr(self, "_model", None)
@@ -208,7 +217,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
 
     def _salvaged(self, whole: Cells, budget: Budget) -> Found | None:
         """What the last whole iterate amounts to, or None where there is none of the table."""
-        about, state = budget.desk.about, budget.desk.latest
+        state, about = budget.desk.salvage()
         if state is None or state.factors.shape != whole.shape:
             return None
         size, choice = about["size"], about.get("choice", Choice())
@@ -390,6 +399,12 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             variance = posterior.noise
         else:
             variance = float(xp.sum(squares * kept)) / max(free, 0.1 * count, 1.0)
+        if isinstance(self._outliers(), float | int):
+            # a fraction may reject far more than outliers
+            scaled = z if weight is None else z * xp.sqrt(weight)
+            lost = max(scaled.shape[0] - count + free, 0.1 * scaled.shape[0], 1.0)
+            variance = scale_of(scaled) ** 2 * scaled.shape[0] / lost
+        self._free = free
         mean_unit = unit * unit if isinstance(unit, float) else float(xp.mean(unit * unit))
         self._noise = variance / within
         self.noise_variance_ = self._noise * mean_unit
@@ -461,6 +476,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         check_is_fitted(self)
         cells, kind = read_matrix(self, X, observed, reset=False)
         self._same_library(cells)
+        compatible(kind[2], self._kind[2])
         return cells, kind
 
     def __sklearn_tags__(self) -> Any:

@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks, kernels
 from .base import DataWarning, LowRankEstimator
-from .cells import Cells, split_cells
+from .cells import Cells, magnitude, split_cells
 from .packing import host
 from .selection import EntryTable
 from .tables import check_memory, given_back, table_back
-from .uncertainty import check_level, conformal_quantile, normal_quantile, xp_normal
+from .uncertainty import check_level, conformal_quantile, student_quantile, xp_normal
 
 Array = Any
 
@@ -55,6 +55,7 @@ class EntrywiseEstimator(LowRankEstimator):
             that is not. "conformal": for a new observation, from how far off the fit was at
             entries that it did not see; right whatever the noise is like, and however wrong
             the model, as long as those entries are like the new ones. It needs ``calibrate``.
+            Bounds are within ``clip``.
 
         Returns
         -------
@@ -67,20 +68,22 @@ class EntrywiseEstimator(LowRankEstimator):
                 spread = self._spread()
                 std = array_namespace(self._at(index)).sqrt(spread.variance(index))
                 middle = self._values(spread.factors, index)
-                half = normal_quantile(level) * std * self._unit(index)
+                half = student_quantile(level, self._free) * std * self._unit(index)
             elif kind == "conformal":
                 middle = self._clipped(self._at(index))
                 half = conformal_quantile(self._scores(), level) * self._tolerance(index)
             else:
                 raise ValueError(f'kind must be "model" or "conformal", not {kind!r}')
-        return given_back(middle - half, self._kind), given_back(middle + half, self._kind)
+        bounds = (self._clipped(x) for x in (middle - half, middle + half))
+        lower, upper = (given_back(x, self._kind) for x in bounds)
+        return lower, upper
 
     def sample(self, n: int = 1, index: Any = None, *, random_state: Any = None) -> Array:
         """Draw completed data sets: multiple imputation.
 
-        What was observed is as it was. The rest are draws of what could have been
-        observed: the estimate, with its own uncertainty (which the entries of a row share), and
-        with the noise. To use them, do with each what you would do with the data, and
+        What was observed, and not rejected, is as it was. The rest are draws of what could have
+        been observed: the estimate, with its own uncertainty (which the entries of a row
+        share), and with the noise. To use them, do with each what you would do with the data, and
         look at how much the results differ.
 
         Parameters
@@ -111,13 +114,24 @@ class EntrywiseEstimator(LowRankEstimator):
                 X = self._values(F, index)
                 noise = xp_normal(rng, X) * math.sqrt(spread.noise)
                 X = self._clipped(X + noise * self._unit(index))
-                for cells in () if index is not None else (self._cells, self._held):
-                    if cells is not None:
-                        X[cells.coordinates] = cells.flat
+                if index is None:
+                    X = self._with_observed(X)
                 draws.append(given_back(X, self._kind))
         if index is None and self._kind[2] is not None:
             return [table_back(X, self._kind) for X in draws]
         return array_namespace(*draws).stack(draws)
+
+    def _with_observed(self, X: Array) -> Array:
+        """With the entries that were observed, but for those that were rejected."""
+        xp = array_namespace(X)
+        draws = xp.asarray(X, copy=True)
+        for cells in (self._cells, self._held):
+            if cells is not None:
+                X[cells.coordinates] = cells.flat
+        if hasattr(self, "outliers_"):
+            wrong = tuple(xp.asarray(i, device=device(X)) for i in self.outliers_.coords)
+            X[wrong] = draws[wrong]
+        return X
 
     # ---- how good it is
 
@@ -149,6 +163,8 @@ class EntrywiseEstimator(LowRankEstimator):
             warnings.warn(REFUSED, DataWarning, stacklevel=2)
             truth, estimate = self.held_out(X, observed=observed, force=True)
         xp = array_namespace(truth)
+        if truth.shape[0] < 2:
+            return math.nan  # of one entry it has no meaning
         off, spread = truth - estimate, truth - xp.mean(truth)
         if self._outliers() is not None:
             spread = truth - xp.sort(truth)[truth.shape[0] // 2]
@@ -157,7 +173,9 @@ class EntrywiseEstimator(LowRankEstimator):
             lost, all_ = float(xp.sum(off * off)), float(xp.sum(spread * spread))
         return 1 - lost / all_ if all_ > 0 else float(lost == 0.0)
 
-    def held_out(self, X: Any, *, observed: Any = None, force: bool = False) -> tuple[Array, Array]:
+    def held_out(
+        self, X: Any, *, observed: Any = None, rows: str | None = None, force: bool = False
+    ) -> tuple[Array, Array]:
         """Entries that the fit did not see, and what it makes of them: for any measure.
 
         Parameters
@@ -167,6 +185,9 @@ class EntrywiseEstimator(LowRankEstimator):
             are left out, and a table that has nothing else is refused. Or new rows: a fifth of
             the entries of each is hidden, and predicted from the others.
         observed : boolean array of the shape of X, optional
+        rows : {"same", "new"}, optional
+            Which of both X is. By default a table of another number of rows is new, and one of
+            the same number is the same where its values are like those of the fit.
         force : bool
             Do not leave out, nor refuse, entries of the fit.
 
@@ -186,13 +207,18 @@ class EntrywiseEstimator(LowRankEstimator):
             cells, _ = self._read(X, observed)
         self._same_library(cells)
         xp, there = array_namespace(cells.y), device(cells.y)
-        known = cells.shape == self._cells.shape
+        if not cells.size:
+            raise ValueError("X has no observed entry: there is nothing to score")
+        if rows not in (None, "same", "new"):
+            raise ValueError(f'rows must be "same", "new" or None, not {rows!r}')
+        known = cells.shape == self._cells.shape and rows != "new"
+        if rows == "same" and not known:
+            raise ValueError(f"X has shape {cells.shape}, but the fit is of {self._cells.shape}")
         if known:
-            seen, agree = _in_common(cells, self._cells)
-            # other rows that are as many disagree where they overlap
-            known = isinstance(X, EntryTable) or not seen.any() or bool(agree[seen].mean() > 0.5)
+            seen, agree, like = _in_common(cells, self._cells)
+            known = isinstance(X, EntryTable) or rows == "same" or like
         if not known:
-            if not force and _share_of_rows(cells, self._cells) > 0.5:
+            if not force and _remembered(cells, self._cells):
                 raise _RefusedError(REFUSED)
             return self._hidden(cells)
         if not force:
@@ -233,16 +259,20 @@ class EntrywiseEstimator(LowRankEstimator):
         check_memory(cells.shape, "the transformed X", kind[0] != "sparse")
         return cells, kind
 
-    def _variance(self, index: tuple[Array, ...]) -> Array:
-        """The square of the standard error, in the units of the data."""
-        return self._spread().variance(index) * self._unit(index) ** 2
+    def _deviation(self, index: tuple[Array, ...]) -> Array:
+        xp, spread, unit = array_namespace(self._cells.y), self._spread(), self._unit(index)
+        variance = spread.variance(index)
+        if self.ridge != "auto":
+            # what the ridge took away from the estimate
+            off = (self._values(spread.factors, index) - self._at(index)) / unit
+            variance = variance + off * off
+        return xp.sqrt(variance) * unit
 
-    def _tolerance(self, index: tuple[Array, ...], weight: Any = None) -> Array:
+    def _tolerance(self, index: tuple[Array, ...]) -> Array:
         """How far off a new observation is expected to be: what conformal scores are in."""
-        spread, unit = self._spread(), self._unit(index)
-        noise = spread.noise if weight is None else spread.noise / weight
-        tiny = 1e-12 * math.sqrt(float((self._cells.y**2).mean()))
-        return array_namespace(*index).sqrt((spread.variance(index) + noise) * unit**2) + tiny
+        spread = self._spread()
+        std = array_namespace(self._cells.y).sqrt(spread.variance(index) + spread.noise)
+        return std * self._unit(index) + 1e-12 * magnitude(self._cells) + 1e-300
 
     def _calibrated(self, held: Cells | None) -> Array | None:
         """How far off the fit is at entries that it did not see, in order."""
@@ -250,32 +280,52 @@ class EntrywiseEstimator(LowRankEstimator):
             return None
         index, xp = held.coordinates, array_namespace(held.y)
         off = xp.abs(held.flat - self._clipped(self._at(index)))
-        return xp.sort(off / self._tolerance(index, held.weight))
+        return xp.sort(off / self._tolerance(index))
 
 
-def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, Any]:
-    """Which cells are at coordinates of fitted ones, and which of those have the same value."""
-    here, there = (
-        np.asarray(kernels.numbered(tuple(host(i) for i in c.coordinates), c.shape))
-        for c in (cells, fitted)
-    )
+def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, Any, bool]:
+    """Which cells are at coordinates of fitted ones, which have the same value, and the verdict.
+
+    A table of as many rows may hold the same rows, measured again, or others. Other rows
+    differ from those of the fit as rows do from each other: what is left of both without
+    the mean of every column is not correlated.
+    """
+    index = [tuple(host(i) for i in c.coordinates) for c in (cells, fitted)]
+    here, there = (np.asarray(kernels.numbered(i, cells.shape)) for i in index)
     order = np.argsort(there, kind="stable")
     place = np.minimum(np.searchsorted(there[order], here), len(there) - 1)
     seen = there[order][place] == here
-    return seen, seen & (host(fitted.flat)[order][place] == host(cells.flat))
+    new, old = host(cells.flat), host(fitted.flat)[order][place]
+    agree = seen & (np.abs(new - old) <= 1e-6 * np.abs(old))
+    if not seen.any() or agree[seen].mean() > 0.99:
+        return seen, agree, True
+    fibre = kernels.numbered(index[0], cells.shape, skip=0)[seen]
+    column = np.unique(fibre, return_inverse=True)[1]
+
+    def centred(x: Any) -> Any:
+        return x - (np.bincount(column, x) / np.bincount(column))[column]
+
+    a, b = centred(new[seen]), centred(old[seen])
+    size = math.sqrt(float(a @ a) * float(b @ b))
+    return seen, agree, bool(len(a) >= 10 and float(a @ b) > 0.5 * size > 0)
 
 
-def _share_of_rows(cells: Cells, fitted: Cells) -> float:
-    """The share of the rows with two entries or more that are rows of the fit, to the bit."""
-    (now, several), (then, _) = _row_marks(cells), _row_marks(fitted)
-    return float(np.isin(now[several], then).mean()) if several.any() else 0.0
+def _remembered(cells: Cells, fitted: Cells) -> bool:
+    """Whether rows are those of the fit, more often than rows are alike anyway."""
+    (now, several), (then, also) = _row_marks(cells), _row_marks(fitted)
+    if not several.any():
+        return False
+    _, place, times = np.unique(then[also], return_inverse=True, return_counts=True)
+    usual = float((times[place] > 1).mean()) if len(place) else 0.0
+    return bool(np.isin(now[several], then[also]).mean() > max(0.5, usual + 0.25))
 
 
 def _row_marks(cells: Cells) -> tuple[Any, Any]:
     """A number for every row that tells it from others, and whether it has two entries."""
     index = tuple(host(i) for i in cells.coordinates)
     where = kernels.numbered(index, cells.shape, skip=0).astype(np.uint64)
-    bits = np.ascontiguousarray(host(cells.flat) + 0.0).view(np.uint64)
+    # in single precision, because the same row may come with other rounding
+    bits = (host(cells.flat) + 0.0).astype(np.float32).view(np.uint32).astype(np.uint64)
     mixed = (where + np.uint64(0x9E3779B97F4A7C15)) * (bits | np.uint64(1))
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits) * np.uint64(0xBF58476D1CE4E5B9)
     marks = np.zeros(cells.shape[0], dtype=np.uint64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from .packing import packable
 
 Array = Any
+
+INTEGERS = tuple(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))
 
 
 @packable
@@ -45,7 +48,8 @@ def stripped(X: Any) -> tuple[Any, Labels | None]:
     """The numbers of a table, NaN where they are missing, and its labels if it has any."""
     library = type(X).__module__.split(".")[0]
     kind = type(X).__name__
-    if library == "pandas" and kind == "DataFrame":
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(X, pandas.DataFrame):
         return _from_pandas(X)
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
         if kind == "LazyFrame":
@@ -59,6 +63,24 @@ def stripped(X: Any) -> tuple[Any, Labels | None]:
             )
         return _from_xarray(X)
     return X, None
+
+
+def compatible(new: Labels | None, fitted: Labels | None) -> None:
+    """Refuse labelled arrays whose dimensions or coordinates are not those of the fit."""
+    if new is None or fitted is None or new.kind != "xarray" or fitted.kind != "xarray":
+        return
+    if new.names != fitted.names:
+        raise ValueError(
+            f"X has the dimensions {new.names}, but the model was fitted to {fitted.names}; "
+            f"X.transpose(*{fitted.names}) puts them in order"
+        )
+    for name in new.names[1:]:
+        here, there = (labels.coords.get(name) for labels in (new, fitted))
+        if here is not None and there is not None and not np.array_equal(here[1], there[1]):
+            raise ValueError(
+                f"the coordinates {name!r} of X are not those of the fit; X.reindex({name}=...) "
+                "puts them in order"
+            )
 
 
 def _refuse(columns: list[str], drop: str) -> None:
@@ -91,7 +113,10 @@ def _from_pandas(X: Any) -> tuple[Any, Labels]:
     wrong = [c for k, c in enumerate(names) if not numeric(X.iloc[:, k])]
     _refuse(wrong, f"X.drop(columns={wrong[:5]!r})")
     dtypes = [str(d) for d in X.dtypes]
-    values = X.to_numpy(dtype=_common(dtypes), na_value=np.nan)
+    if "object" in dtypes:
+        values = np.stack([_numbers(X.iloc[:, k]) for k in range(X.shape[1])], axis=1)
+    else:
+        values = X.to_numpy(dtype=_common(dtypes), na_value=np.nan)
     labels = Labels("pandas", tuple(map(_word, names)), tuple(dtypes), {})
     index = _plain(X.index)
     if index is not None:
@@ -100,8 +125,15 @@ def _from_pandas(X: Any) -> tuple[Any, Labels]:
     return values, labels
 
 
+def _numbers(column: Any) -> Any:
+    import pandas as pd
+
+    return pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
+
+
 def _from_polars(X: Any) -> tuple[Any, Labels]:
-    wrong = [c for c, d in X.schema.items() if not (d.is_numeric() or str(d) == "Boolean")]
+    plain = ("Boolean", "Null")  # a column of nulls is a column of holes
+    wrong = [c for c, d in X.schema.items() if not (d.is_numeric() or str(d) in plain)]
     _refuse(wrong, f"X.drop({wrong[:5]!r})")
     dtypes = [str(d) for d in X.dtypes]
     kind = _common(dtypes)
@@ -172,9 +204,19 @@ def dressed(values: Array, labels: Labels | None) -> Any:
     index, names = labels.exact or (labels.coords.get("index", (None, None))[1], labels.names)
     if index is not None and len(index) != values.shape[0]:
         index = None  # rows were added
-    frame = pd.DataFrame(dict(enumerate(columns)), index=index, copy=False)
-    frame.columns = pd.Index(names)
+    frame = pd.DataFrame(dict(enumerate(map(_nullable, columns, labels.dtypes))), index=index)
+    frame.columns = names if isinstance(names, pd.Index) else pd.Index(names)
     return frame
+
+
+def _nullable(column: Array, dtype: str) -> Any:
+    """In the type of pandas that can be missing, where it was of one."""
+    import pandas as pd
+
+    same = dtype.lower() == ("boolean" if column.dtype == np.bool_ else str(column.dtype))
+    return (
+        pd.array(column, dtype=dtype) if same and dtype[0] in "FIUb" and dtype != "bool" else column
+    )
 
 
 def _typed(column: Array, dtype: str) -> Array:
@@ -183,7 +225,7 @@ def _typed(column: Array, dtype: str) -> Array:
         return column.astype(np.float32 if name == "float32" else np.float64)
     # beyond 2^53 a float is not the integer that it was
     whole = bool(np.all(np.abs(column) < 2.0**53) and np.all(column == np.rint(column)))
-    if name.startswith(("int", "uint")) and whole:
+    if name in INTEGERS and whole:
         bounds = np.iinfo(name)
         if bounds.min <= column.min(initial=0) and column.max(initial=0) <= bounds.max:
             return column.astype(name)

@@ -249,7 +249,9 @@ def least_squares(
 ) -> State:
     """Fit a rank: told nothing about κ, the noise, or how hard the sampling is."""
     return budget.step(
-        problem, lambda last, note: _least_squares(problem, cells, start, rank, budget)
+        "least squares",
+        problem,
+        lambda last, note: _least_squares(problem, cells, start, rank, budget),
     )
 
 
@@ -359,7 +361,7 @@ def refine(
             note(now)
         return now
 
-    return budget.step(problem, work)
+    return budget.step("ridge", problem, work)
 
 
 def _pruning(cells: Cells) -> StoppingRule:
@@ -436,7 +438,7 @@ def grow(path: Path, cap: int, judge: Judge | None, budget: Budget, patience: in
     def work(last: Path | None, note: Callable[[Path], None]) -> Path:
         return _grow(path if last is None else last, cap, judge, budget, patience, note)
 
-    grew: Path = budget.remember(work, shrink, restore)
+    grew: Path = budget.remember("growth", work, shrink, restore)
     return grew
 
 
@@ -535,10 +537,10 @@ def choose(
         for fit, test in pairs:
             known = scales(fit, choice)
             judge = _judge(known, test)
-            budget.desk.about.update(choice=choice, scales=known)
+            budget.desk.turn(choice=choice, scales=known)
             path = begin(known.apply(fit), empty(fit, choice, known), judge, budget)
-            paths.append((grow(path, min(most, quick), judge, budget), judge))
-        errors = xp.concat([path.best_errors for path, _ in paths])
+            paths.append((grow(path, min(most, quick), judge, budget), judge, known))
+        errors = xp.concat([path.best_errors for path, *_ in paths])
         trail += [
             {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
             for rank, error in paths[0][0].steps
@@ -551,11 +553,12 @@ def choose(
             chance = 0.5 * float(xp.std(gain)) / math.sqrt(errors.shape[0])
             if mean <= max(chance, 0.03 * float(xp.mean(best[1]))):
                 continue
-        best = choice, errors, paths[0], known
+        best = choice, errors, paths[0]
+        budget.desk.best = paths[0][0].state, {"choice": choice, "scales": paths[0][2]}
         if budget.out_of_time:
             break
-    choice, _, (path, judge), known = best
-    budget.desk.about.update(choice=choice, scales=known)
+    choice, _, (path, judge, known) = best
+    budget.desk.turn(choice=choice, scales=known)
     seen = len(path.steps)
     path = grow(path, most, judge, budget)
     trail += [
@@ -564,6 +567,7 @@ def choose(
     ]
     # held-out cells overrule what the fit itself says only where it ends clearly worse
     cap = path.best_rank if path.steps[-1][1] > 1.2 * path.best else most
+    budget.desk.best = None
     return choice, cap, trail
 
 
@@ -669,7 +673,7 @@ def trusted(
     xp = array_namespace(cells.y)
     gains = []
     for fit, test in held_out(cells, 0.1, rng, 5):
-        gains.append(budget.remember(partial(_gain, fit, test, start, cap, budget)))
+        gains.append(budget.remember("gain", partial(_gain, fit, test, start, cap, budget)))
         if budget.out_of_time:
             break
     if not gains:

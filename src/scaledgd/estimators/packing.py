@@ -22,6 +22,10 @@ CLASSES: dict[str, type] = {
 """What may stand in a file besides numbers, words and arrays: dataclasses, by name."""
 
 
+MANY = 100
+"""Words that are more than that stand in an array."""
+
+
 def packable(cls: type) -> type:
     """Let a dataclass be written to files."""
     CLASSES[cls.__name__] = cls
@@ -43,6 +47,8 @@ def pack(x: Any) -> Tree:
         return {"class": name, "fields": parts}
     if isinstance(x, Mapping):
         return {"class": "dict", "fields": {str(k): pack(v) for k, v in x.items()}}
+    if isinstance(x, tuple) and len(x) > MANY and all(isinstance(v, str) for v in x):
+        return {"class": "words", "fields": {"array": np.asarray(x, dtype=np.str_)}}
     if isinstance(x, (tuple, list)):
         return type(x)(pack(v) for v in x)
     if (
@@ -81,8 +87,12 @@ def unpack(tree: Tree) -> Any:
     parts = {k: unpack(v) for k, v in parts.items()}
     if name == "dict":
         return parts
+    if name == "words":
+        return tuple(_vector(parts["array"], "U").tolist())
     if name == "index":
-        return np.asarray(parts["array"], dtype=np.int64)
+        if getattr(parts["array"], "dtype", None) != np.int32:
+            raise FileError("holds an index that is none")
+        return parts["array"].astype(np.int64)
     if name == "dtype":
         return np.dtype(_one_of(parts["name"], "float32", "float64"))
     if name == "torch":
@@ -102,6 +112,12 @@ def unpack(tree: Tree) -> Any:
     if unknown:
         raise FileError(f"holds a {name} with {sorted(unknown)[0][:40]!r}")
     return cls(**parts)
+
+
+def _vector(x: Any, kinds: str) -> Any:
+    if not isinstance(x, np.ndarray) or x.ndim != 1 or x.dtype.kind not in kinds:
+        raise FileError("holds something else where a list should be")
+    return x
 
 
 def _one_of(name: Any, *known: str) -> str:
@@ -156,7 +172,8 @@ def _column(values: list[Any]) -> Any:
 
 def records(table: dict[str, Any]) -> list[dict[str, Any]]:
     """What `columns` was given; what a record did not have is left out of it."""
-    lists = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in table.items()}
+    arrays = {k: _vector(v, "ifU") for k, v in table.items() if isinstance(v, np.ndarray)}
+    lists = {k: arrays[k].tolist() if k in arrays else list(v) for k, v in table.items()}
     if len({len(v) for v in lists.values()}) > 1:
         raise FileError("holds a history whose columns differ in length")
     return [

@@ -96,7 +96,11 @@ class Silence(Lines):
 
 def display(name: str, verbose: int) -> Any:
     """Where progress is shown: nowhere unless asked for, and unless there is a terminal."""
-    if not verbose or not sys.stderr.isatty():
+    try:
+        seen = bool(verbose) and sys.stderr.isatty()
+    except (AttributeError, ValueError):  # there is none, or it was closed
+        seen = False
+    if not seen:
         return Silence(name)
     try:
         return Bar(name)

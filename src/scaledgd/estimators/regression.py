@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -21,14 +22,14 @@ from ..methods import Alternating
 from ..operators import Around, Operator, Sensing
 from ..problems import Observed
 from ..solve import State
-from .base import LowRankEstimator
+from .base import DataWarning, LowRankEstimator, all_or_nothing
 from .budget import Budget
 from .cells import Cells, magnitude, scaled_by
 from .matrix import singular
 from .rules import change, settled, vanished
 from .tables import given_back, numeric
 from .tucker import degrees, possible, spectra
-from .uncertainty import PART, Information, check_level, conformal_quantile, normal_quantile
+from .uncertainty import PART, Information, check_level, conformal_quantile, student_quantile
 
 Array = Any
 
@@ -73,6 +74,9 @@ class FoundCoefficient:
 
     state: State
     unit: float
+    """Of the coefficient, in the units of the data."""
+    wide: float
+    """Of the design."""
     ranks: tuple[int, ...]
     ridge: float
     trail: list[dict[str, Any]]
@@ -164,7 +168,7 @@ def choose(
     best: Any = (math.inf, candidates[0])
     # nothing at all is a candidate too: the ridge that leaves nothing
     for ranks, ridge in candidates:
-        total = budget.remember(partial(_held_out, data, parts, ranks, ridge, budget))
+        total = budget.remember("held out", partial(_held_out, data, parts, ranks, ridge, budget))
         trail.append({"rank": ranks, "ridge": ridge, "held_out": total})
         if total < 0.98 * best[0]:
             best = (total, (ranks, ridge))
@@ -209,6 +213,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
     shape: Any
     _scaled: Any
 
+    @all_or_nothing
     def fit(self, A: Any, y: Any) -> Self:
         """Learn the coefficient.
 
@@ -317,7 +322,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         level = float(xp.mean(small)) if intercept else 0.0
         deviation = math.sqrt(float(xp.mean((small - level) ** 2))) or 1.0
         data = Measurements(scaled_by(A, wide), (small - level) / deviation, self.shape_, intercept)
-        budget.desk.about.update(unit=tall * deviation / wide, ridge=0.0, trail=[])
+        budget.desk.about.update(unit=tall * deviation / wide, wide=wide, ridge=0.0, trail=[])
         ranks, ridge, trail = self._chosen(data, rng, budget)
         budget.desk.about.update(ridge=ridge, trail=trail)
         start = None
@@ -326,15 +331,16 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             ok = getattr(self._scaled, "ranks", (getattr(self._scaled, "rank", 0),) * 2) == ranks
             start = self._scaled if ok else None
         state = fit_ranks(data, ranks, ridge, budget, start)
-        return FoundCoefficient(state, budget.desk.about["unit"], ranks, ridge, trail)
+        return FoundCoefficient(state, tall * deviation / wide, wide, ranks, ridge, trail)
 
     def _salvaged(self, whole: Sample, budget: Budget) -> FoundCoefficient | None:
-        about, state = budget.desk.about, budget.desk.latest
+        state, about = budget.desk.salvage()
         if state is None:
             return None
         F: Any = state.factors
         ranks = getattr(F, "ranks", (getattr(F, "rank", 0),) * 2)
-        return FoundCoefficient(state, about["unit"], ranks, about["ridge"], about["trail"])
+        units = about["unit"], about["wide"]
+        return FoundCoefficient(state, *units, ranks, about["ridge"], about["trail"])
 
     def _end(self, found: FoundCoefficient, whole: Sample, held: Sample | None) -> None:
         A, y, ranks, ridge = whole.A, whole.y, found.ranks, found.ridge
@@ -367,12 +373,16 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         self.noise_variance_ = float(xp.sum(off * off)) / max(free, 0.1 * m, 1)
         self.ridge_, self.rank_path_ = ridge, found.trail
         self.center_, self.scale_, self.diagnostics_ = self.center, "none", []
-        if free < 0:
-            self.diagnostics_ = [
+        self._free = float(free)
+        if free <= 0:
+            what = (
                 f"there are {m} measurements but {degrees(ranks, self.shape_)} degrees of freedom"
-            ]
+            )
+            self.diagnostics_ = [f"{what}; how sure the coefficient is cannot be known"]
+            warnings.warn(self.diagnostics_[0], DataWarning, stacklevel=6)
         held_by = found.state.problem.ridge
-        strength = float(xp.max(held_by[-1])) * found.unit if held_by is not None else 0.0
+        strength = 0.0 if held_by is None else float(xp.max(held_by[-1])) * found.wide**2
+        strength *= found.unit if isinstance(F, LowRank) else 1.0
         self._information = Information.of(self.factors_, A, intercept, strength)
         self._conformal = None
         if held is not None:
@@ -439,7 +449,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         values = given_back(self._predicted(flat), kind)
         if not return_std:
             return values
-        return values, given_back(self._prediction_std(flat), kind)
+        return values, given_back(self._known(self._prediction_std(flat)), kind)
 
     def interval(self, A: Any, level: float = 0.95, kind: str = "model") -> tuple[Array, Array]:
         """Bounds of a new measurement.
@@ -462,21 +472,28 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         level = check_level(level)
         if kind not in ("model", "conformal"):
             raise ValueError(f'kind must be "model" or "conformal", not {kind!r}')
-        reach = normal_quantile(level)
-        if kind == "conformal":
-            reach = conformal_quantile(self._scores(), level)
-        middle, half = self._predicted(flat), reach * self._prediction_std(flat)
-        return given_back(middle - half, given), given_back(middle + half, given)
+        middle, std = self._predicted(flat), self._prediction_std(flat)
+        if kind == "model":
+            half = student_quantile(level, self._free) * self._known(std)
+        else:
+            half = conformal_quantile(self._scores(), level) * std
+        lower, upper = (self._bounded(x) for x in (middle - half, middle + half))
+        return given_back(lower, given), given_back(upper, given)
+
+    def _known(self, std: Array) -> Array:
+        """A standard error; without end where there were too few measurements to know any."""
+        return std if self._free > 0 else std + math.inf
 
     def _predicted(self, A: Array) -> Array:
         values = Sensing(A, shape=self.shape_).apply(self.factors_) + self.intercept_
-        return super()._clipped(values)
+        return self._bounded(values)
 
     def _prediction_std(self, A: Array) -> Array:
+        xp = array_namespace(A)
         share = 1 + self._information.leverage(self.factors_, A)
-        return array_namespace(A).sqrt(self.noise_variance_ * share + 1e-300)
+        return math.sqrt(self.noise_variance_) * xp.sqrt(share) + 1e-300
 
-    def _variance(self, index: tuple[Array, ...]) -> Array:
+    def _deviation(self, index: tuple[Array, ...]) -> Array:
         xp, found = array_namespace(self.factors_.blocks[0]), []
         size = math.prod(self.shape_)
         flat = kernels.numbered(index, self.shape_)
@@ -485,7 +502,9 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         for s in range(0, flat.shape[0], step):
             one = xp.astype(flat[s : s + step, None] == every[None, :], xp.float64)
             found.append(self._information.leverage(self.factors_, one, centred=False))
-        return self.noise_variance_ * xp.concat(found) if found else 0.0 * flat
+        if not found:
+            return xp.astype(flat, xp.float64)
+        return self._known(math.sqrt(self.noise_variance_) * xp.sqrt(xp.concat(found)))
 
     def _read_design(self, A: Any) -> tuple[Array, Any]:
         check_is_fitted(self)
@@ -512,6 +531,9 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                 f"{self.shape_}"
             )
         return xp.reshape(A, (A.shape[0], -1)), kind
+
+    def _bounded(self, predictions: Array) -> Array:
+        return super()._clipped(predictions)
 
     def _clipped(self, values: Array) -> Array:
         return values  # bounds are those of predictions, not of coefficients

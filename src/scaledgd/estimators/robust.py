@@ -189,7 +189,9 @@ def robust_least_squares(
 ) -> State:
     """Fit a rank, whatever the outliers; what went astray is begun anew."""
     return budget.step(
-        problem, lambda last, note: _robust_least_squares(problem, cells, start, rank, budget)
+        "rejection",
+        problem,
+        lambda last, note: _robust_least_squares(problem, cells, start, rank, budget),
     )
 
 
@@ -304,7 +306,7 @@ def _no_more(cells: Cells, state: State, budget: Budget) -> State:
 
     A rank that is too large has a component left over to explain outliers with.
     """
-    return budget.step(state.problem, lambda last, note: _needed(cells, state, budget))
+    return budget.step("fewer", state.problem, lambda last, note: _needed(cells, state, budget))
 
 
 def _needed(cells: Cells, state: State, budget: Budget) -> State:
@@ -393,7 +395,7 @@ def robust_rank(
 ) -> tuple[int, str, list[dict[str, Any]]]:
     """The rank below the first gap, or below everything where all decays without one."""
     part = _part(cells, rng)
-    found: Any = budget.remember(lambda last, note: _robust_rank(part, budget))
+    found: Any = budget.remember("rank", lambda last, note: _robust_rank(part, budget))
     return found  # type: ignore[no-any-return]
 
 

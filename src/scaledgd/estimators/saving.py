@@ -7,17 +7,18 @@ import os
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 
-from .. import files
+from .. import files, kernels
 from ..factors import Bordered, LowRank, Tucker
 from ..files import FileError
+from ..variational import Posterior
 from .base import LowRankEstimator
 from .cells import Cells
 from .completion import MatrixCompletion, RobustPCA, RowModel, _MatrixEstimator
 from .labels import Labels
-from .matrix import Scales
-from .packing import columns, pack, records, unpack
+from .matrix import Choice, Scales
+from .packing import columns, host, pack, records, unpack
 from .regression import MatrixRegressor, TensorRegressor, _Regressor
 from .tensors import SliceModel, TensorCompletion, TensorRobustPCA, _TensorEstimator
 from .uncertainty import Information
@@ -66,6 +67,7 @@ FITTED = (
     "_settings",
     "_solution",
     "_noise",
+    "_free",
     "_scaled",
     "_information",
 )
@@ -76,13 +78,15 @@ def save(estimator: LowRankEstimator, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator; see `LowRankEstimator.save`."""
     from .. import __version__
 
-    known = vars(estimator)
+    known, name = vars(estimator), type(estimator).__name__
+    if ESTIMATORS.get(name) is not type(estimator):
+        raise TypeError(f"{name} is no estimator of this library, and could not be loaded again")
     params = {k: _plain(v) for k, v in estimator.get_params(deep=False).items()}
-    params["checkpoint"] = None  # a path of this machine
+    params["checkpoint"] = params["n_jobs"] = None  # of this machine
     fitted = {name: pack(known[name]) for name in FITTED if name in known}
     names = known.get("feature_names_in_")
     tree = {
-        "estimator": type(estimator).__name__,
+        "estimator": name,
         "params": params,
         "fitted": fitted,
         "history": columns(known["history_"]),
@@ -148,7 +152,9 @@ def _revived(tree: Any) -> LowRankEstimator:
         setattr(estimator, key, unpack(value))
     estimator.history_ = records(tree["history"])
     if tree["names"] is not None:
-        estimator.feature_names_in_ = np.asarray(tree["names"].tolist(), dtype=object)
+        names = np.asarray(tree["names"].tolist(), dtype=object)
+        _must(names.shape == (estimator.n_features_in_,), "the names of features")
+        estimator.feature_names_in_ = names
     _validate(estimator)
     return estimator
 
@@ -157,11 +163,16 @@ def _revived(tree: Any) -> LowRankEstimator:
 
 
 def _validate(estimator: Any) -> None:
-    how, _, labels = estimator._kind
-    _must(how in ("numpy", "sparse", "torch"), "an unknown kind of data")
-    _must(labels is None or isinstance(labels, Labels), "an unknown kind of labels")
+    how, dtype, labels = estimator._kind
+    _must(how in ("numpy", "sparse", "torch"), "the kind of data")
+    _must(is_torch_array(estimator.factors_.blocks[0]) == (how == "torch"), "the kind of data")
+    _must(str(dtype).removeprefix("torch.") in ("float32", "float64"), "the type of the data")
+    _must(not isinstance(dtype, str), "the type of the data")
+    if labels is not None:
+        _labels(labels, estimator.factors_.shape)
     for name in ("n_iter_", "noise_variance_"):
-        _number(getattr(estimator, name))
+        _number(getattr(estimator, name), least=0)
+    _number(estimator._free)
     for name in ("converged_", "_came_dense"):
         _must(isinstance(getattr(estimator, name), bool), name)
     _must(isinstance(estimator.status_, str), "status_")
@@ -191,7 +202,10 @@ def _matrix(e: Any) -> None:
     _shaped(e.singular_values_, (r,))
     _shaped(e.row_offset_, (n1,))
     _shaped(e.column_offset_, (n2,))
-    _number(e._noise)
+    _number(e._noise, least=0)
+    _must(isinstance(e.rank_, int), "the rank")
+    _must(e._settings == e._asked(), "what the model depends on")
+    _rejected(e, cells.shape)
     model, (F, known) = e._model, e._solution
     _must(isinstance(model, RowModel), "no model")
     _factors(F, Bordered, cells.shape)
@@ -203,9 +217,15 @@ def _matrix(e: Any) -> None:
         _shaped(scales.columns, (n2,), optional=True)
         if scales.rows is not None:
             _shaped(scales.rows, (rows or scales.rows.shape[0],))
-        for number in (scales.mean, scales.unit, scales.typical or 0.0):
+        for number in (scales.mean, scales.unit, 0.0 if scales.typical is None else scales.typical):
             _number(number)
-    _number(model.size)
+    _number(model.size, least=0)
+    _must(model.threshold is None or _number(model.threshold, least=0) >= 0, "the threshold")
+    _must(isinstance(model.choice, Choice), "no choice")
+    for word in (model.choice.center, model.choice.scale):
+        _must(word in ("none", "rows", "columns", "both"), "a choice")
+    _must(model.choice.rows == (model.v is not None), "offsets")
+    _must(model.choice.columns == (F.u is not None), "offsets")
     _shaped(model.R, F.R.shape)
     _shaped(model.v, (n2,), optional=True)
     _must((model.v is None) == (F.v is None), "offsets")
@@ -214,10 +234,11 @@ def _matrix(e: Any) -> None:
         _shaped(model.ridge, (q,))
     if model.posterior is not None:
         p = model.posterior
-        _number(p.noise)
-        for k, (width, n) in enumerate(((q, None), (F.R.shape[1], n2))):
-            _shaped(p.prior[k], (width,))
-            _shaped(p.variance[k], (n or p.variance[k].shape[0], width))
+        _must(isinstance(p, Posterior), "the posterior")
+        _number(p.noise, least=0)
+        for k, (width, n) in enumerate(((q, n1), (F.R.shape[1], n2))):
+            _shaped(p.prior[k], (width,), least=0)
+            _shaped(p.variance[k], (n, width), least=0)
             _shaped(p.total[k], (width, width))
 
 
@@ -238,8 +259,12 @@ def _tensor(e: Any) -> None:
     _must(isinstance(model.factors, Tucker), "no factors")
     first = int(model.factors.shape[0])
     _factors(model.factors, Tucker, (first, *cells.shape[1:]))
-    _number(model.size)
-    _number(model.noise)
+    _number(model.size, least=0)
+    _number(model.noise, least=0)
+    _must(model.threshold is None or _number(model.threshold, least=0) >= 0, "the threshold")
+    _must(len(model.offsets) == len(cells.shape), "offsets")
+    _must(isinstance(model.own_offset, bool), "offsets")
+    _rejected(e, cells.shape)
     for b, n in zip(model.offsets, cells.shape, strict=True):
         if b is not None:
             _shaped(b, b.shape[:1] if n == cells.shape[0] else (n,))
@@ -252,14 +277,15 @@ def _regressor(e: Any) -> None:
     F = _factors(e.factors_, kind, shape)
     _factors(e._scaled, kind, shape)
     _number(e.intercept_)
-    _shaped(e.coef_, shape)
+    _must(tuple(e.coef_.shape) == shape, "the coefficient")
     _must(e.n_features_in_ == math.prod(shape), "a width")
     known = e._information
     _must(isinstance(known, Information), "no information")
     q = sum(math.prod(B.shape) for B in F.blocks)
     _shaped(known.mean, (q,))
     _shaped(known.total, (q, q), optional=True)
-    _number(known.m)
+    _number(known.m, least=1)
+    _number(known.square, least=0)
     _held(e, None)
 
 
@@ -268,19 +294,22 @@ def _must(so: bool, what: str) -> None:
         raise FileError(f"{what} is wrong")
 
 
-def _number(x: Any) -> float:
-    _must(isinstance(x, (int, float)) and math.isfinite(x), "a number")
+def _number(x: Any, least: float = -math.inf) -> float:
+    _must(isinstance(x, (int, float)) and math.isfinite(x) and x >= least, "a number")
     return float(x)
 
 
-def _shaped(x: Any, shape: tuple[Any, ...], optional: bool = False) -> None:
+def _shaped(
+    x: Any, shape: tuple[Any, ...], optional: bool = False, least: float = -math.inf
+) -> None:
     """An array of finite numbers of a shape."""
     if optional and x is None:
         return
     _must(hasattr(x, "shape") and tuple(x.shape) == tuple(shape), f"an array of shape {shape}")
     xp = array_namespace(x)
-    _must(xp.isdtype(x.dtype, "real floating"), "an array of numbers")
+    _must(x.dtype == xp.float64, "an array of numbers")
     _must(bool(xp.all(xp.isfinite(x))), "an array that holds NaN or infinity")
+    _must(bool(xp.all(x >= least)), "an array that holds what is too small")
 
 
 def _factors(F: Any, kind: type[Any], shape: tuple[int, ...]) -> Any:
@@ -303,10 +332,37 @@ def _cells(given: Any) -> Cells:
         _shaped(cells.y, (cells.size,))
         for i, n in zip(cells.index, cells.shape, strict=True):
             _must(tuple(i.shape) == (cells.size,), "an index")
-            _must(xp.isdtype(i.dtype, "integral"), "an index")
+            _must(i.dtype == xp.int64, "an index")
             _must(not cells.size or (int(xp.min(i)) >= 0 and int(xp.max(i)) < n), "an index")
-    _shaped(cells.weight, tuple(cells.y.shape), optional=True)
+        flat = host(kernels.numbered(cells.index, cells.shape))
+        _must(len(np.unique(flat)) == cells.size, "an index that names a cell twice")
+    _shaped(cells.weight, tuple(cells.y.shape), optional=True, least=0)
     return cells
+
+
+def _labels(labels: Any, shape: tuple[int, ...]) -> None:
+    _must(isinstance(labels, Labels), "the labels")
+    _must(labels.kind in ("pandas", "polars", "xarray"), "the kind of labels")
+    _must(isinstance(labels.names, tuple) and isinstance(labels.dtypes, tuple), "the labels")
+    frame = labels.kind != "xarray"
+    _must(len(labels.names) == (shape[1] if frame else len(shape)), "the labels")
+    _must(len(labels.dtypes) == (shape[1] if frame else 1), "the labels")
+    _must(all(isinstance(d, str) for d in labels.dtypes), "the labels")
+    _must(all(isinstance(n, (str, int, type(None))) for n in labels.names), "the labels")
+    _must(isinstance(labels.coords, dict) and isinstance(labels.attrs, dict), "the labels")
+    for dims, values in labels.coords.values():
+        _must(isinstance(dims, tuple) and isinstance(values, np.ndarray), "the labels")
+        _must(values.ndim == len(dims), "the labels")
+        _must(frame or set(dims) <= set(labels.names), "the labels")
+
+
+def _rejected(e: Any, shape: tuple[int, ...]) -> None:
+    """Where outliers were looked for there are some, or could have been."""
+    model = e._model
+    _must((model.threshold is None) == (e._outliers() is None), "the threshold")
+    if model.threshold is not None:
+        _number(e.threshold_, least=0)
+        _must(tuple(e.outliers_.shape) == tuple(shape), "the outliers")
 
 
 def _held(e: Any, shape: Any) -> None:

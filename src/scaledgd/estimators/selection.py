@@ -83,6 +83,16 @@ class EntryTable:
         """The shape of the table."""
         return self.cells.shape
 
+    def needs_no(self, observed: Any) -> None:
+        """All entries are observed."""
+        if observed is not None:
+            raise ValueError("an EntryTable holds observed entries only; leave observed out")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            "an EntryTable is for fit, score and splitters; give transform and the like the table"
+        )
+
     def __len__(self) -> int:
         return self.cells.size
 
@@ -362,8 +372,11 @@ def rank_curve(
 
     table = X if isinstance(X, EntryTable) or cv is not None else EntryTable.of(X)
     splits = EntrySplit(3, random_state=0) if cv is None else cv
-    shape = table.table_shape if isinstance(table, EntryTable) else table.shape
-    tried = [r for r in LADDER if r < min(shape[:2])] if ranks is None else list(ranks)
+    shape = table.table_shape if isinstance(table, EntryTable) else np.shape(table)
+    given = [r for r in LADDER if r < min(shape[:2])] if ranks is None else list(ranks)
+    if any(isinstance(r, tuple) for r in given):
+        given = [r if isinstance(r, tuple) else (r,) * len(shape) for r in given]
+    tried = sorted(given, key=lambda r: sum(r) if isinstance(r, tuple) else r)
     if not tried:
         raise ValueError("there is no rank to try; give ranks")
     measure = scorer(_root_mean_square, greater_is_better=False)

@@ -11,10 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from ..factors import Tucker
+from .base import all_or_nothing
 from .budget import Budget
 from .cells import Cells, magnitude, same_library, scaled_by
 from .completion import _sparse_outliers
 from .entrywise import EntrywiseEstimator
+from .labels import compatible
 from .packing import packable
 from .robust import reject_rows
 from .robust import threshold as threshold_at
@@ -90,6 +92,7 @@ def _means(cells: Cells, values: Array, mode: int) -> Array:
 class _TensorEstimator(EntrywiseEstimator):
     """Data of d modes; mode 0 are samples."""
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,
@@ -103,7 +106,7 @@ class _TensorEstimator(EntrywiseEstimator):
 
         Parameters
         ----------
-        X : array, masked array or torch tensor of shape (n1, ..., nd)
+        X : array, masked array, xarray or torch tensor of shape (n1, ..., nd), or EntryTable
             NaN is missing.
         y : ignored
         observed : boolean array of the shape of X, optional
@@ -116,11 +119,12 @@ class _TensorEstimator(EntrywiseEstimator):
         """
         self._check_params()
         if isinstance(X, EntryTable):
-            return self._fit_table(X)
+            return self._fit_table(X, entry_weight, sample_weight, observed)
         cells, kind = read_tensor(X, observed)
         cells = weighted(cells, entry_weight, sample_weight, True)
         return self._fit(cells, kind, True, X=X)
 
+    @all_or_nothing
     def fit_entries(
         self, index: Any, values: Any, shape: tuple[int, ...], *, entry_weight: Any = None
     ) -> Self:
@@ -140,23 +144,27 @@ class _TensorEstimator(EntrywiseEstimator):
         self._check_params()
         return self._fit_table(EntryTable(index, values, shape), entry_weight)
 
-    def _fit_table(self, table: EntryTable, entry_weight: Any = None) -> Self:
-        cells = weighted(table.cells, entry_weight, None, False)
+    def _fit_table(
+        self, table: EntryTable, entry_weight: Any, sample_weight: Any = None, observed: Any = None
+    ) -> Self:
+        table.needs_no(observed)
+        cells = weighted(table.cells, entry_weight, sample_weight, False)
         return self._fit(cells, table.kind, table.dense, X=table)
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
         """Add slices of mode 0: the fit goes on from where it stands."""
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, observed=observed)
         self._check_params()
-        fresh, kind = read_tensor(X, observed)
+        fresh, _ = read_tensor(X, observed)
         self._same_library(fresh)
         if fresh.shape[1:] != self._cells.shape[1:]:
             raise ValueError(
                 f"X has slices of shape {fresh.shape[1:]}, but the fit is about "
                 f"{self._cells.shape[1:]}"
             )
-        return self._fit(fresh, kind, self._came_dense, again=True, X=X)
+        return self._fit(fresh, self._kind, self._came_dense, again=True, X=X)
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         if isinstance(self.rank, str):
@@ -211,11 +219,12 @@ class _TensorEstimator(EntrywiseEstimator):
             left = cells.with_values(cells.y - operator_values(cells, fit.factors))
             offsets = _offsets_of(left, modes)
             budget.desk.about["offsets"] = offsets
-            fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), fit.factors)
+            left = _without(cells, offsets)
+            fit = fit_ranks(left, ranks, budget, self._outliers(), fit.factors, ridge)
         return FoundTucker(size, offsets, fit, trail)
 
     def _salvaged(self, whole: Cells, budget: Budget) -> FoundTucker | None:
-        about, state = budget.desk.about, budget.desk.latest
+        state, about = budget.desk.salvage()
         if state is None or state.factors.shape != whole.shape:
             return None
         F: Any = state.factors
@@ -231,7 +240,9 @@ class _TensorEstimator(EntrywiseEstimator):
     def _end(self, found: FoundTucker, whole: Cells, held: Cells | None) -> None:
         size, offsets, fit = found.size, found.offsets, found.fit
         own_offset = 0 in _modes(self._sides, len(whole.shape))
-        model = SliceModel(size, fit.factors, fit.noise, fit.threshold, offsets, own_offset)
+        noise = fit.noise if fit.ridge_noise is None else fit.ridge_noise
+        model = SliceModel(size, fit.factors, noise, fit.threshold, offsets, own_offset)
+        self.noise_variance_ = float(fit.noise * size * size)
         self._model, self._cells, self._held = model, whole, held
         self._settings = (self.center, self.ridge, self._outliers())
         F, own = model.solve(whole)
@@ -263,7 +274,8 @@ class _TensorEstimator(EntrywiseEstimator):
         r = whole.y - self._whole(whole)
         flat = xp.reshape(r, (-1,))
         threshold = self._model.threshold
-        self.noise_variance_ = float(self._model.noise * self._model.size * self._model.size)
+        free = whole.size - degrees(self.rank_, whole.shape)
+        self._free = float(free - sum(b.shape[0] for b in self.offsets_ if b is not None))
         if threshold is not None:
             self.threshold_ = float(threshold * self._model.size)
             out = xp.abs(flat) > self.threshold_
@@ -290,7 +302,7 @@ class _TensorEstimator(EntrywiseEstimator):
             off = xp.abs(cells.y - self._whole(cells)) * xp.sqrt(weight)
             cells = replace(cells, weight=xp.where(off > threshold, xp.zeros_like(off), weight))
         offsets = tuple(
-            None if b is None else 1 / (cells.counts(k) + 1) for k, b in enumerate(self.offsets_)
+            None if b is None else 1 / (_weights(cells, k) + 1) for k, b in enumerate(self.offsets_)
         )
         held = ridges(F, self.noise_variance_)[:-1]
         return Spread(F, cells, held, self.noise_variance_, offsets)
@@ -341,6 +353,7 @@ class _TensorEstimator(EntrywiseEstimator):
         check_is_fitted(self)
         cells, kind = read_tensor(X, observed)
         self._same_library(cells)
+        compatible(kind[2], self._kind[2])
         if cells.shape[1:] != self.factors_.shape[1:]:
             raise ValueError(
                 f"X has slices of shape {cells.shape[1:]}, but the fit is about "
@@ -355,6 +368,13 @@ class _TensorEstimator(EntrywiseEstimator):
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         raise NotImplementedError
+
+
+def _weights(cells: Cells, mode: int) -> Array:
+    """How much every slice of a mode was observed."""
+    if cells.weight is None:
+        return cells.counts(mode)
+    return cells.sums(mode, array_namespace(cells.y).reshape(cells.weight, (-1,)))
 
 
 def _modes(center: str, d: int) -> tuple[int, ...]:

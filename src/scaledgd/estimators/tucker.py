@@ -74,6 +74,8 @@ class TensorFit:
     factors: Tucker
     noise: float
     threshold: float | None = None
+    ridge_noise: float | None = None
+    """What the ridge was made for, where that is not the noise that was found."""
 
 
 def ridges(F: Tucker, noise: float) -> tuple[Array | None, ...]:
@@ -101,7 +103,7 @@ def fit_ranks(
     A ridge that was given is the size of the noise relative to the data.
     """
     fit: TensorFit = budget.remember(
-        lambda last, note: _fit_ranks(cells, ranks, budget, outliers, start, ridge)
+        "ranks", lambda last, note: _fit_ranks(cells, ranks, budget, outliers, start, ridge)
     )
     return fit
 
@@ -126,7 +128,9 @@ def _fit_ranks(
         held = replace(problem, ridge=ridges(F, noise))
         rules = [change(budget.tol), beside_residual(1e-4)]
         state = budget.run(held, F, Alternating(), rules, stage="ridge").state
-        return TensorFit(spectra(state.factors)[0], noise)  # type: ignore[arg-type]
+        F = spectra(state.factors)[0]  # type: ignore[arg-type]
+        seen = _noise(problem.linearize(F), cells, F.ranks)
+        return TensorFit(F, seen, ridge_noise=noise)
     if 2 * float(state.value) <= 1e-12 * zero:
         F, values = spectra(state.factors)  # type: ignore[arg-type]
         kept = possible([max(1, int((s > 1e-9 * s[0]).sum())) for s in values], cells.shape)
@@ -237,7 +241,12 @@ def _robust(
             limit = max(MULTIPLE * scale_of(r), floor)
         fixed = Observed(problem.operator, problem.y, HardTrim(limit))
         fit = _noisy(fixed, fixed.linearize(F), cells, budget)
-        F, noise = fit.factors, fit.noise / (WITHIN if outliers == "auto" else 1.0)
+        F, noise = fit.factors, fit.noise / WITHIN
+        if outliers != "auto":
+            # a fraction may reject far more than outliers
+            free = max(cells.size - degrees(F.ranks, cells.shape), 0.1 * cells.size, 1)
+            off = problem.operator.apply(F) - problem.y
+            noise = scale_of(off) ** 2 * cells.size / free
     return TensorFit(F, noise, limit)
 
 

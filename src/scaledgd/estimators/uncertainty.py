@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -63,6 +62,9 @@ class Spread:
         inside = total + 1 / self.cells.p
         for mode in range(len(self.cells.shape)):
             share = total + 0
+            if not F.design(mode).gram().shape[0]:
+                # no factor was found: one that just escaped notice would be as unsure as this
+                share = share + 1 / (1 + xp.take(self.cells.counts(mode), index[mode]))
             for part, V, inverses in self._systems(mode, index):
                 share[part] = xp.sum(V * xp.sum(inverses * V[:, None, :], axis=2), axis=1)
             if isinstance(F, Tucker):
@@ -149,9 +151,11 @@ def xp_normal(rng: np.random.Generator, like: Array) -> Array:
 # ---- intervals
 
 
-def normal_quantile(level: float) -> float:
-    """How many standard errors a two-sided interval reaches."""
-    return NormalDist().inv_cdf(0.5 + 0.5 * level)
+def student_quantile(level: float, free: float) -> float:
+    """How many standard errors a two-sided interval reaches, the noise known by so many cells."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(max(1.0, free), 0.5 + 0.5 * level))
 
 
 def check_level(level: float) -> float:
@@ -213,13 +217,16 @@ class Information:
 
     @classmethod
     def of(cls, F: Any, A: Array, intercept: bool, ridge: float) -> Information:
+        """Of a Tucker model only the core, its last block, is held by the ridge."""
         xp = array_namespace(A)
         q, m = sum(math.prod(B.shape) for B in F.blocks), A.shape[0]
         mean: Any = xp.zeros_like(A[0, :1]) * xp.ones(q, dtype=A.dtype, device=device(A))
         parts = _parts(A, q)
         if intercept:
             mean = sum(xp.sum(gradients(F, A[part]), axis=0) for part in parts) / m
-        total: Any = 0.0 if q > LARGEST else ridge * identity(q, like=A)
+        held = q if isinstance(F, LowRank) else math.prod(F.blocks[-1].shape)
+        last = xp.astype(xp.arange(q, device=device(A)) >= q - held, A.dtype)
+        total: Any = 0.0 if q > LARGEST else ridge * last[None, :] * identity(q, like=A)
         square = 0.0
         for part in parts:
             g = gradients(F, A[part]) - mean
@@ -229,22 +236,22 @@ class Information:
 
     def leverage(self, F: Any, A: Array, centred: bool = True) -> Array:
         """The variance of ⟨A, coefficient⟩ (and of the intercept) over that of the noise."""
-        xp = array_namespace(A)
+        xp, root = array_namespace(A), self._root
+        # without the whole, as if all parameters were measured equally often
+        each = 1 / math.sqrt(self.m * self.square / self.mean.shape[0] or 1.0)
         found = []
         for part in _parts(A, self.mean.shape[0]):
             g = gradients(F, A[part]) - (self.mean if centred else 0.0)
-            found.append(xp.sum((g @ self._root) ** 2, axis=1))
+            found.append(xp.sum((g * each if root is None else g @ root) ** 2, axis=1))
         constant = 1 / self.m if self.intercept and centred else 0.0
         return xp.concat(found) + constant if found else A[:, 0]
 
     @property
-    def _root(self) -> Array:
+    def _root(self) -> Array | None:
         """T with T Tᵀ the inverse of the total, along what was measured."""
-        xp, q = array_namespace(self.mean), self.mean.shape[0]
         if self.total is None:
-            # as if all parameters were measured equally often
-            each = self.m * self.square / q or 1.0
-            return identity(q, like=self.mean) / math.sqrt(each)
+            return None
+        xp = array_namespace(self.mean)
         values, Q = xp.linalg.eigh(self.total)
         seen = values > 1e-10 * values[-1]
         safe = xp.where(seen, values, xp.ones_like(values))
