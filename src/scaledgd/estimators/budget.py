@@ -16,6 +16,7 @@ from ..solve import Record, Result, State, Stop, StoppingRule, solve
 from .packing import columns, pack, records, unpack
 
 log = logging.getLogger("scaledgd")
+log.addHandler(logging.NullHandler())
 
 EVERY = 2.0
 """Seconds between checkpoints."""

@@ -351,7 +351,8 @@ def refine(
         now = state if last is None else last
         while sum(B.shape[1] for B in now.factors.blocks):
             rules = [beside_residual(1e-3), change(max(tol, budget.tol)), _pruning(cells)]
-            result = budget.run(problem, now, Variational(), rules, max_iter, stage="ridge")
+            stage = "ridge" if now is state else "cut"
+            result = budget.run(problem, now, Variational(), rules, max_iter, stage=stage)
             # noise alone makes singular values up to 1 of these units here, a signal that can
             # be seen at all begins at 2
             now = prune(result.state, cells, 1.1)

@@ -62,7 +62,7 @@ class Spread:
         inside = total + 1 / self.cells.p
         for mode in range(len(self.cells.shape)):
             share = total + 0
-            if not F.design(mode).gram().shape[0]:
+            if not self._width(mode):
                 # no factor was found: one that just escaped notice would be as unsure as this
                 share = share + 1 / (1 + xp.take(self.cells.counts(mode), index[mode]))
             for part, V, inverses in self._systems(mode, index):
@@ -84,16 +84,20 @@ class Spread:
 
     def draws(self, mode: int, rng: np.random.Generator) -> Array:
         """What to add to every row of a mode matrix, as a draw of its error."""
-        xp = array_namespace(self.cells.y)
-        result = [0 * self.factors.blocks[mode][:0, :]]
-        systems = self._grams(mode, self.cells) if self.factors.blocks[mode].shape[1] else ()
-        for _, _, T, G in systems:
+        xp, B = array_namespace(self.cells.y), self.factors.blocks[mode]
+        if not B.shape[1]:
+            return xp.zeros_like(B)
+        found = []
+        for _, _, T, G in self._grams(mode, self.cells):
             z = xp_normal(rng, G[:, 0, :])
             # with G = C Cᵀ the rows of T C⁻ᵀ z have the covariance T G⁻¹ Tᵀ
             C = xp.linalg.cholesky(G)
             x = xp.linalg.solve(xp.matrix_transpose(C), z[:, :, None])[:, :, 0]
-            result.append(x @ T.T)
-        return math.sqrt(self.noise) * xp.concat(result) if systems else 0.0
+            found.append(x @ T.T)
+        return math.sqrt(self.noise) * xp.concat(found)
+
+    def _width(self, mode: int) -> int:
+        return int(self.factors.design(mode).gram().shape[0])
 
     def _grams(self, mode: int, cells: Cells, ridge: Any = None) -> Any:
         """Parts of the rows of a mode, and their systems where all v together are orthonormal."""
@@ -117,7 +121,7 @@ class Spread:
     def _systems(self, mode: int, index: Index) -> Any:
         """Parts of the coordinates: which, their v, and the inverse of the system of their row."""
         xp = array_namespace(self.cells.y)
-        if not self.factors.design(mode).gram().shape[0]:
+        if not self._width(mode):
             return
         wanted, place = np.unique(host(index[mode]), return_inverse=True)
         cells, ridge = self.cells, self.ridges[mode]
