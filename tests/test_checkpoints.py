@@ -14,7 +14,7 @@ from fitted import CASES, fresh, table
 from sklearn.exceptions import ConvergenceWarning
 
 import scaledgd as sg
-from scaledgd.estimators import base, budget
+from scaledgd.estimators import budget
 
 pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
 
@@ -340,6 +340,24 @@ def test_while_ways_are_tried_the_best_so_far_is_kept(monkeypatch):
             assert np.sqrt(np.mean((model.reconstruct() - X) ** 2)) < 5
 
 
+def test_a_first_guess_is_not_worth_the_model_that_was(monkeypatch):
+    model, data = fresh("noise")
+    before = model.fit(*data).factors_
+    interrupting(monkeypatch, 1)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data)
+    assert model.factors_ is before
+
+
+def test_what_was_done_before_control_c_is_in_the_history(monkeypatch):
+    model, data = fresh("noise", interrupt="return")
+    interrupting(monkeypatch, 4)
+    model.fit(*data)
+    assert len(model.history_) == 4
+    assert model.n_iter_ == 3
+    assert "interrupted at iteration 3" in model.status_
+
+
 # ---- a disk that is full
 
 
@@ -380,6 +398,23 @@ def test_a_checkpoint_of_other_steps_is_refused(often, monkeypatch, tmp_path):
 # ---- the clock
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("made", [sg.MatrixCompletion, sg.TensorCompletion])
+def test_what_was_found_while_the_rank_was_chosen_is_not_thrown_away(made, monkeypatch):
+    rng = np.random.default_rng(0)
+    if made is sg.MatrixCompletion:
+        X = rng.standard_normal((120, 3)) @ rng.standard_normal((3, 80))
+    else:
+        X = sg.datasets.low_rank_tensor((25, 20, 15), 2, kappa=2, rng=0).full()
+        X = X / X.std()
+    Y = np.where(rng.random(X.shape) < 0.5, X + 0.05 * rng.standard_normal(X.shape), np.nan)
+    model = made(random_state=0).fit(Y)
+    whole = np.linalg.norm(model.reconstruct() - X)
+    seconds = model.history_[-1]["seconds"]
+    model.set_params(max_time=max(0.15, 2 * seconds)).fit(Y)
+    assert np.linalg.norm(model.reconstruct() - X) < 3 * whole
+
+
 def test_a_fit_that_ran_out_of_time_goes_on_next_time(often, monkeypatch, tmp_path):
     model, data = fresh("auto", checkpoint=tmp_path / "fit.npz", max_time=0.05, n_jobs=1)
     whole, _ = fresh("auto", n_jobs=1)
@@ -405,21 +440,14 @@ def test_fits_in_threads_and_workers_are_as_alone():
 def test_threads_are_given_back_when_the_last_fit_ends():
     from threadpoolctl import threadpool_info
 
+    model, data = fresh("auto", n_jobs=1)
+    model.fit(*data)  # whatever it loads is loaded now
     before = [pool["num_threads"] for pool in threadpool_info()]
-    started, ended = threading.Event(), threading.Event()
-
-    def first():
-        with base.limited_threads(1):
-            started.set()
-            ended.wait(10)
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    started.wait(10)
-    with base.limited_threads(1):
-        ended.set()
-        thread.join()
-        assert all(pool["num_threads"] == 1 for pool in threadpool_info())
+    fits = [threading.Thread(target=fresh("auto", n_jobs=1)[0].fit, args=data) for _ in range(3)]
+    for fit in fits:
+        fit.start()
+    for fit in fits:
+        fit.join()
     assert [pool["num_threads"] for pool in threadpool_info()] == before
 
 

@@ -302,6 +302,7 @@ def test_what_is_empty_is_not_long(header, member, tmp_path):
         (b'"typical": null', b'"typical": {"class": "dict", "fields": {}}'),
         (b'"MatrixCompletion"', b'"RobustPCA"'),
         (b'"_settings"', b'"_scaled"'),
+        (b'"size": ', b'"size": 0.0, "v": '),
         (b'"noise": ', b'"noise": -'),
         (b'"_noise": ', b'"_noise": -'),
         (b'"_free": ', b'"_free": "a'),
@@ -332,6 +333,44 @@ def test_parts_before_or_besides_are_refused(tmp_path):
         z.writestr("extra.npy", b"")
     reliability.resealed(str(path), lambda name, data: data)
     with pytest.raises(sg.FileError, match="nothing refers to"):
+        sg.load(path)
+
+
+def test_parameters_may_change_after_the_fit(tmp_path):
+    model, data = fresh("auto")
+    model.fit(*data)
+    model.set_params(rank=model.rank_, center="rows", outliers="auto").save(tmp_path / "model.npz")
+    again = sg.load(tmp_path / "model.npz")
+    assert np.array_equal(again.reconstruct(), model.reconstruct())
+
+
+def test_parameters_may_be_arrays(tmp_path):
+    _, (Y,) = fresh("noise")
+    sg.MatrixCompletion(np.int64(2), clip=np.asarray([-1, 1])).fit(Y).save(tmp_path / "m.npz")
+    again = sg.load(tmp_path / "m.npz")
+    assert again.clip == [-1, 1]
+    again.fit(Y)
+
+
+@pytest.mark.parametrize("scale", [1e155, 1e300, 1e-300])
+def test_data_of_any_size_come_back(scale, tmp_path):
+    _, (Y,) = fresh("noise")
+    model = sg.MatrixCompletion(2, calibrate=0.2, random_state=0).fit(Y * scale)
+    model.save(tmp_path / "m.npz")
+    assert np.array_equal(sg.load(tmp_path / "m.npz").reconstruct(), model.reconstruct())
+
+
+def test_a_file_cannot_choose_where_to_write(tmp_path):
+    path = str(tmp_path / "model.npz")
+    reliability.small_model(path)
+
+    def edit(name, data):
+        old = b'"checkpoint": null'
+        assert name != "tree.json" or old in data
+        return data.replace(old, b'"checkpoint": "elsewhere"') if name == "tree.json" else data
+
+    reliability.resealed(path, edit)
+    with pytest.raises(sg.FileError):
         sg.load(path)
 
 

@@ -258,6 +258,22 @@ def test_labels_survive(made, tmp_path):
         assert here.equals(there)
 
 
+def test_names_and_time_zones_survive(tmp_path):
+    frame = pandas_frame().tz_localize("Europe/Berlin").rename_axis(index="time", columns="place")
+    model = sg.MatrixCompletion(1).fit(frame)
+    model.save(tmp_path / "model.npz")
+    again = sg.load(tmp_path / "model.npz").reconstruct()
+    pd.testing.assert_index_equal(again.index, frame.index, exact="equiv")
+    assert (again.index.name, again.columns.name) == ("time", "place")
+
+
+def test_entries_of_a_frame_remember_its_columns():
+    model = sg.MatrixCompletion(1).fit(sg.EntryTable.of(polars_frame()))
+    assert list(model.feature_names_in_) == NAMES
+    with pytest.raises(ValueError, match="feature names"):
+        model.transform(polars_frame().select(NAMES[::-1]))
+
+
 def test_wide_frames_can_be_saved(tmp_path):
     names = [f"gene_{k:07d}" for k in range(50_000)]
     frame = pd.DataFrame(np.outer([1.0, 2, 3], np.ones(50_000)), columns=names)

@@ -78,8 +78,10 @@ def test_the_same_table_measured_again_is_the_same_table():
     seen, test = rng.random(truth.shape) < 0.3, rng.random(truth.shape) < 0.02
     model = sg.MatrixCompletion(2).fit(np.where(seen, Y, np.nan))
     again = np.where(test, truth, np.nan)
-    assert len(model.held_out(again)[0]) == test.sum()
-    assert model.score(again) == model.score(sg.EntryTable.of(again)) > 0.98
+    with pytest.warns(sg.DataWarning, match="settles it"):
+        model.score(again)
+    assert len(model.held_out(again, rows="same")[0]) == test.sum()
+    assert model.score(again, rows="same") == model.score(sg.EntryTable.of(again)) > 0.98
     assert len(model.held_out(again, rows="new")[0]) < test.sum()
     with pytest.raises(ValueError, match="rows must be"):
         model.held_out(again, rows="old")
@@ -95,6 +97,20 @@ def test_rows_that_are_alike_anyway_are_not_taken_for_those_of_the_fit():
     for cv in (KFold(2), KFold(4)):
         scores = cross_val_score(sg.MatrixCompletion(2), counts, cv=cv, error_score="raise")
         assert np.all(scores > 0.1)
+
+
+def test_new_rows_that_are_as_many_are_new_however_much_they_are_alike():
+    rng = np.random.default_rng(0)
+    t = np.arange(192)[:, None]
+    X = 1.5 * (rng.random(12) + 0.5) * np.sin(2 * np.pi * t / 24)
+    X = X + 0.5 * rng.standard_normal((192, 2)) @ rng.standard_normal((2, 12))
+    X = X + 0.1 * rng.standard_normal(X.shape)
+    model = sg.MatrixCompletion(3).fit(X[:96])
+    with pytest.warns(sg.DataWarning, match="taken for new rows"):
+        assert abs(model.score(X[96:]) - model.score(X[96:191])) < 0.02
+    rare = [(rng.random((200, 50)) < 0.004).astype(float) for _ in range(2)]
+    truth, _ = sg.MatrixCompletion(1).fit(rare[0]).held_out(rare[1])
+    assert abs(truth.mean() - 0.004) < 0.004
 
 
 @pytest.mark.parametrize("change", [lambda x: x.astype(np.float32), lambda x: x * (1 + 1e-9)])

@@ -8,7 +8,7 @@ import functools
 import math
 import numbers
 import os
-import threading
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -53,6 +53,15 @@ def supervised(method: Decorated) -> Decorated:
 SIDES = ("auto", "none", "rows", "columns", "both")
 
 
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn of what happened, at the line of whoever called the library."""
+    level, frame = 1, sys._getframe(1)
+    inside = ("scaledgd.", "sklearn.", "contextlib", "functools")
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(inside):
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(message, category, stacklevel=level)
+
+
 def all_or_nothing(method: Decorated) -> Decorated:
     """Let a method that fits leave the estimator as it was, or as it is after the fit.
 
@@ -62,7 +71,8 @@ def all_or_nothing(method: Decorated) -> Decorated:
 
     @functools.wraps(method)
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        work = copy.copy(self)
+        work = object.__new__(type(self))
+        work.__dict__ = dict(self.__dict__)
         try:
             method(work, *args, **kwargs)
         except KeyboardInterrupt as error:
@@ -73,32 +83,6 @@ def all_or_nothing(method: Decorated) -> Decorated:
         return self
 
     return whole  # type: ignore[return-value]
-
-
-_running: list[Any] = []
-_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def limited_threads(most: int) -> Iterator[None]:
-    """Limit the threads of BLAS and its like; what was is restored when no fit runs any more.
-
-    The limit is of the whole process: of fits that run side by side the first sets it, because
-    one that restored what another had set would leave it so for ever.
-    """
-    from threadpoolctl import threadpool_limits
-
-    with _lock:
-        if not _running:
-            _running.append(threadpool_limits(limits=most))
-        _running.append(None)
-    try:
-        yield
-    finally:
-        with _lock:
-            _running.pop()
-            if len(_running) == 1:
-                _running.pop().restore_original_limits()
 
 
 def _described(value: Any) -> str:
@@ -234,12 +218,16 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         desk = Desk(Journal(self.checkpoint, self._about(fresh, again, int(seed))))
         rng = np.random.default_rng(desk.journal.about.get("seed", int(seed)))
         budget = Budget(self.tol, self.max_iter, self.max_time, desk=desk)
-        known, held = self._split(fresh, rng)
+        known, held = self._split(fresh, rng, again)
         if again:
-            known, held = self._joined(self._cells, known), self._joined(self._held, held)
+            known = self._joined(self._cells, known, None)
+            held = self._joined(self._held, held, known.shape)
         stopped: KeyboardInterrupt | None = None
-        surroundings = self._threads(), np.errstate(over="ignore", under="ignore")
-        with surroundings[0], surroundings[1], display(type(self).__name__, self.verbose) as shown:
+        with (
+            self._threads(),
+            np.errstate(over="ignore", under="ignore"),
+            display(type(self).__name__, self.verbose) as shown,
+        ):
             context = self._context(X, y)
             desk.watch = self._watch(shown, context, known, kind, dense, X, y)
             try:
@@ -247,11 +235,15 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             except KeyboardInterrupt as error:
                 found, stopped = self._salvaged(known, budget), error
                 desk.journal.close()
-                # what went on from an earlier fit can only be gone on with from there
+                # what went on from an earlier fit can only be gone on with from there, and a
+                # first guess is not worth the model that was
+                begun = len(budget.history) + len(desk.history) > 1
                 kept = again or (self.warm_start and self.checkpoint is not None)
+                kept = kept or (self.__sklearn_is_fitted__() and not begun)
                 if found is None or (kept and self.interrupt == "raise"):
                     raise
-                at = desk.salvage()[0].t  # type: ignore[union-attr]
+                budget.add(desk.history, "interrupted")
+                at = max(1, len(budget.history) - 1)
                 budget.converged, budget.status = False, f"interrupted at iteration {at}"
             self._kind, self._came_dense = kind, dense
             self._end(found, known, held)
@@ -321,8 +313,9 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             yield
             return
         from joblib import effective_n_jobs
+        from threadpoolctl import threadpool_limits
 
-        with limited_threads(min(effective_n_jobs(self.n_jobs), os.cpu_count() or 1)):
+        with threadpool_limits(limits=min(effective_n_jobs(self.n_jobs), os.cpu_count() or 1)):
             yield
 
     def _normal(self, cells: Cells) -> tuple[Cells, float]:
@@ -366,20 +359,19 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         self.diagnostics_ = found
         if found:
-            warnings.warn("; ".join(found), DataWarning, stacklevel=7)
+            warn("; ".join(found), DataWarning)
 
-    def _finish(self, budget: Budget, warn: bool) -> None:
+    def _finish(self, budget: Budget, loud: bool) -> None:
         self.converged_ = budget.converged
         self.status_ = budget.status
         self.history_ = budget.history
         self.n_iter_ = max(1, len(budget.history) - 1)
         log.info("%s: %s", type(self).__name__, budget.status)
-        if not budget.converged and warn:
-            warnings.warn(
+        if not budget.converged and loud:
+            warn(
                 f"not converged: {budget.status}; raise max_iter (now {self.max_iter}) or "
                 f"max_time, or loosen tol (now {self.tol:g})",
                 ConvergenceWarning,
-                stacklevel=6,
             )
 
     def _same_library(self, cells: Cells) -> None:

@@ -172,6 +172,11 @@ def revived(kept: dict[str, Any], problem: Observed) -> State:
     return problem.linearize(kept["factors"], kept["t"], kept["memory"])
 
 
+def left(state: State) -> float:
+    """The share of the data that a state does not explain."""
+    return float(state.value) / max(float(state.problem.value_at_zero), 1e-300)
+
+
 @dataclass
 class Desk:
     """What all parts of a fit share."""
@@ -184,6 +189,8 @@ class Desk:
     """What that is an iterate of: how its factors are to be read."""
     best: tuple[State, dict[str, Any]] | None = None
     """While several ways are tried: the best so far, and how it is to be read."""
+    history: list[Record] = field(default_factory=list)
+    """Of the run that is going on."""
     stopped: bool = False
     """Whether somebody asked for the end."""
 
@@ -193,10 +200,11 @@ class Desk:
         self.about.update(about)
 
     def salvage(self) -> tuple[State | None, dict[str, Any]]:
-        """The iterate to end with, and how it is to be read."""
-        if self.best is None:
-            return self.latest, self.about
-        return self.best[0], {**self.about, **self.best[1]}
+        """The iterate to end with, and how it is to be read: the one that explains more."""
+        latest, best = self.latest, self.best
+        if best is None or (latest is not None and left(latest) <= left(best[0])):
+            return latest, self.about
+        return best[0], {**self.about, **best[1]}
 
 
 @dataclass
@@ -237,7 +245,7 @@ class Budget:
                     note(Result(before.pop(), "", False, list(whole)))
                 before.append(state)
                 whole.append({**history[-1], "seconds": spent + history[-1]["seconds"]})
-                return self._watched(stage, state, whole)
+                return replace(self, max_iter=most)._watched(stage, state, whole)
 
             def within(rule: StoppingRule) -> StoppingRule:
                 return lambda state, history: rule(state, whole)
@@ -256,14 +264,19 @@ class Budget:
             return Result(state, kept["status"], kept["converged"], records(kept["history"]))
 
         result: Result = self.desk.journal.remember(stage, work, shrink, restore)
+        self.add(result.history, stage)
+        self.converged, self.status = result.converged, result.status
+        return result
+
+    def add(self, records: list[Record], stage: str) -> None:
+        """Go on with the history."""
         done = len(self.history)
         before = self.history[-1]["seconds"] if done else 0.0
         self.history += [
             {**record, "t": done + k, "seconds": before + record["seconds"], "stage": stage}
-            for k, record in enumerate(result.history[1 if done else 0 :])
+            for k, record in enumerate(records[1 if done else 0 :])
         ]
-        self.converged, self.status = result.converged, result.status
-        return result
+        self.desk.history = []
 
     def remember(
         self,
@@ -298,7 +311,7 @@ class Budget:
 
     def _watched(self, stage: str, state: State, history: list[Record]) -> Stop | None:
         desk = self.desk
-        desk.latest = state
+        desk.latest, desk.history = state, history
         record = history[-1]
         log.debug("%s: iteration %d, loss %.6g", stage, record["t"], record["value"])
         if desk.watch is not None and desk.watch(stage, state, history, self):

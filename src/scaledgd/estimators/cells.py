@@ -211,12 +211,14 @@ def held_out(cells: Cells, fraction: float, rng: np.random.Generator, parts: int
 
 
 def split_cells(
-    cells: Cells, fraction: float | None, rng: np.random.Generator
+    cells: Cells, fraction: float | None, rng: np.random.Generator, again: bool
 ) -> tuple[Cells, Cells | None]:
-    """Cells to fit, and cells to calibrate with."""
+    """Cells to fit, and cells to calibrate with; of a few that are added there may be none."""
     if not fraction:
         return cells, None
     pairs = held_out(cells, fraction, rng, 1)
+    if not pairs and again:
+        return cells, None
     if not pairs:
         raise ValueError(
             f"calibrate={fraction:g} of {cells.size} observed entries leaves none to fit or none "

@@ -16,7 +16,7 @@ from ..methods import NonNegative
 from ..solve import State, solve
 from ..variational import Posterior, current
 from .base import all_or_nothing
-from .budget import Budget, log
+from .budget import Budget, left, log
 from .cells import Cells, magnitude, same_library, scaled_by
 from .entrywise import EntrywiseEstimator
 from .labels import compatible
@@ -35,7 +35,7 @@ from .matrix import (
     singular,
     with_part,
 )
-from .packing import packable
+from .packing import host, packable
 from .ridge import fit_non_negative, fit_ridge
 from .robust import WITHIN, fit_robust, reject_rows, robust_rank, scale_of
 from .robust import threshold as threshold_at
@@ -173,12 +173,15 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
     def _fit_table(
         self, table: EntryTable, entry_weight: Any, sample_weight: Any = None, observed: Any = None
     ) -> Self:
-        table.needs_no(observed)
+        table.refuse(observed)
         cells = table.cells
         if len(cells.shape) != 2:
             raise ValueError(f"shape must be (n1, n2) for a matrix, not {cells.shape}")
         self.n_features_in_ = cells.shape[1]
         self.__dict__.pop("feature_names_in_", None)
+        labels = table.kind[2]
+        if labels is not None and labels.kind != "xarray":
+            self.feature_names_in_ = np.asarray(labels.names, dtype=object)
         cells = weighted(cells, entry_weight, sample_weight, False)
         return self._fit(cells, table.kind, table.dense, X=table)
 
@@ -213,7 +216,13 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         if go_on and rank:
             start, _ = known.solve(whole)
         state, ridge, threshold = self._solved(cells, start, rank, budget, rng)
-        return Found(size, choice, scale, state, ridge, threshold, trail)
+        found = Found(size, choice, scale, state, ridge, threshold, trail)
+        if budget.out_of_time:
+            # what was found while the rank was chosen may be better than a fit that hardly began
+            other = self._salvaged(whole, budget)
+            if other is not None and left(other.state) < 0.9 * left(state):
+                return other
+        return found
 
     def _salvaged(self, whole: Cells, budget: Budget) -> Found | None:
         """What the last whole iterate amounts to, or None where there is none of the table."""
@@ -490,9 +499,6 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
 def _sparse_outliers(values: Array, out: Array, whole: Cells) -> Any:
     """What was rejected, as a SciPy sparse array of the shape of the data."""
     from scipy.sparse import coo_array
-
-    def host(x: Any) -> Any:
-        return np.asarray(x.cpu() if hasattr(x, "cpu") else x)
 
     chosen = np.nonzero(host(out))[0]
     index = tuple(host(i)[chosen] for i in whole.coordinates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks, kernels
-from .base import DataWarning, LowRankEstimator
+from .base import DataWarning, LowRankEstimator, warn
 from .cells import Cells, magnitude, split_cells
 from .packing import host
 from .selection import EntryTable
@@ -66,7 +66,7 @@ class EntrywiseEstimator(LowRankEstimator):
         with self._threads():
             if kind == "model":
                 spread = self._spread()
-                std = array_namespace(self._at(index)).sqrt(spread.variance(index))
+                std = array_namespace(self._cells.y).sqrt(spread.variance(index))
                 middle = self._values(spread.factors, index)
                 half = student_quantile(level, self._free) * std * self._unit(index)
             elif kind == "conformal":
@@ -122,20 +122,28 @@ class EntrywiseEstimator(LowRankEstimator):
         return array_namespace(*draws).stack(draws)
 
     def _with_observed(self, X: Array) -> Array:
-        """With the entries that were observed, but for those that were rejected."""
+        """A table with the entries that were observed, but for those that were rejected."""
         xp = array_namespace(X)
-        draws = xp.asarray(X, copy=True)
+        completed = xp.asarray(X, copy=True)
         for cells in (self._cells, self._held):
             if cells is not None:
-                X[cells.coordinates] = cells.flat
+                completed[cells.coordinates] = cells.flat
         if hasattr(self, "outliers_"):
             wrong = tuple(xp.asarray(i, device=device(X)) for i in self.outliers_.coords)
-            X[wrong] = draws[wrong]
-        return X
+            completed[wrong] = X[wrong]
+        return completed
 
     # ---- how good it is
 
-    def score(self, X: Any, y: Any = None, *, observed: Any = None, force: bool = False) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        observed: Any = None,
+        rows: str | None = None,
+        force: bool = False,
+    ) -> float:
         """How well entries are predicted that the fit did not see.
 
         Parameters
@@ -146,6 +154,8 @@ class EntrywiseEstimator(LowRankEstimator):
             But where there is one, as in scikit-learn's supervised tools, which score what
             was fitted only if told to, that is not refused but warned of.
         observed : boolean array of the shape of X, optional
+        rows : {"same", "new"}, optional
+            As `held_out` says.
         force : bool
             Score entries of the fit too, where a good score means nothing.
 
@@ -156,22 +166,22 @@ class EntrywiseEstimator(LowRankEstimator):
             outliers the same with absolute instead of squared errors.
         """
         try:
-            truth, estimate = self.held_out(X, observed=observed, force=force)
+            truth, estimate = self.held_out(X, observed=observed, rows=rows, force=force)
         except _RefusedError:
             if y is None:
                 raise
-            warnings.warn(REFUSED, DataWarning, stacklevel=2)
-            truth, estimate = self.held_out(X, observed=observed, force=True)
+            warn(REFUSED, DataWarning)
+            truth, estimate = self.held_out(X, observed=observed, rows=rows, force=True)
         xp = array_namespace(truth)
         if truth.shape[0] < 2:
             return math.nan  # of one entry it has no meaning
         off, spread = truth - estimate, truth - xp.mean(truth)
         if self._outliers() is not None:
             spread = truth - xp.sort(truth)[truth.shape[0] // 2]
-            lost, all_ = float(xp.sum(xp.abs(off))), float(xp.sum(xp.abs(spread)))
+            lost, total = float(xp.sum(xp.abs(off))), float(xp.sum(xp.abs(spread)))
         else:
-            lost, all_ = float(xp.sum(off * off)), float(xp.sum(spread * spread))
-        return 1 - lost / all_ if all_ > 0 else float(lost == 0.0)
+            lost, total = float(xp.sum(off * off)), float(xp.sum(spread * spread))
+        return 1 - lost / total if total > 0 else float(lost == 0.0)
 
     def held_out(
         self, X: Any, *, observed: Any = None, rows: str | None = None, force: bool = False
@@ -186,8 +196,8 @@ class EntrywiseEstimator(LowRankEstimator):
             the entries of each is hidden, and predicted from the others.
         observed : boolean array of the shape of X, optional
         rows : {"same", "new"}, optional
-            Which of both X is. By default a table of another number of rows is new, and one of
-            the same number is the same where its values are like those of the fit.
+            Which of both X is. By default a table is the same where it has as many rows, and
+            its values are those of the fit wherever both have one; otherwise its rows are new.
         force : bool
             Do not leave out, nor refuse, entries of the fit.
 
@@ -215,14 +225,20 @@ class EntrywiseEstimator(LowRankEstimator):
         if rows == "same" and not known:
             raise ValueError(f"X has shape {cells.shape}, but the fit is of {self._cells.shape}")
         if known:
-            seen, agree, like = _in_common(cells, self._cells)
-            known = isinstance(X, EntryTable) or rows == "same" or like
+            seen, same, like = _in_common(cells, self._cells)
+            known = isinstance(X, EntryTable) or rows == "same" or same or not seen.any()
+            if like and not known:
+                warn(
+                    "X has as many rows as the table of the fit, and values like those of it, but "
+                    'not the same: taken for new rows; rows="same" or rows="new" settles it',
+                    DataWarning,
+                )
         if not known:
             if not force and _remembered(cells, self._cells):
                 raise _RefusedError(REFUSED)
             return self._hidden(cells)
-        if not force:
-            cells = cells.some(xp.asarray(np.nonzero(~(seen & agree))[0], device=there))
+        if same and not force:
+            cells = cells.some(xp.asarray(np.nonzero(~seen)[0], device=there))
         if not cells.size:
             raise _RefusedError(REFUSED)
         counts = host(self._cells.counts(0))[host(cells.coordinates[0])]
@@ -247,11 +263,14 @@ class EntrywiseEstimator(LowRankEstimator):
 
     # ---- parts
 
-    def _split(self, cells: Cells, rng: Any) -> tuple[Cells, Cells | None]:
-        return split_cells(cells, self.calibrate, rng)
+    def _split(self, cells: Cells, rng: Any, again: bool) -> tuple[Cells, Cells | None]:
+        return split_cells(cells, self.calibrate, rng, again)
 
-    def _joined(self, old: Cells | None, new: Cells | None) -> Cells | None:
-        return old.stacked(new) if old is not None and new is not None else None
+    def _joined(self, old: Cells | None, new: Cells | None, shape: Any) -> Cells | None:
+        """Cells of the table, and of rows below it, where there are some."""
+        if old is None or new is not None:
+            return old if old is None or new is None else old.stacked(new)
+        return replace(old, shape=shape)
 
     def _read_rows(self, X: Any, observed: Any) -> tuple[Cells, Any]:
         """Rows of which all is to be estimated."""
@@ -283,31 +302,36 @@ class EntrywiseEstimator(LowRankEstimator):
         return xp.sort(off / self._tolerance(index))
 
 
-def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, Any, bool]:
-    """Which cells are at coordinates of fitted ones, which have the same value, and the verdict.
+def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, bool, bool]:
+    """Which cells are at coordinates of fitted ones; whether they are the same; or only alike.
 
-    A table of as many rows may hold the same rows, measured again, or others. Other rows
-    differ from those of the fit as rows do from each other: what is left of both without
-    the mean of every column is not correlated.
+    They are the same if the values agree far more often than those of different rows do.
     """
     index = [tuple(host(i) for i in c.coordinates) for c in (cells, fitted)]
     here, there = (np.asarray(kernels.numbered(i, cells.shape)) for i in index)
     order = np.argsort(there, kind="stable")
     place = np.minimum(np.searchsorted(there[order], here), len(there) - 1)
     seen = there[order][place] == here
-    new, old = host(cells.flat), host(fitted.flat)[order][place]
-    agree = seen & (np.abs(new - old) <= 1e-6 * np.abs(old))
-    if not seen.any() or agree[seen].mean() > 0.99:
-        return seen, agree, True
-    fibre = kernels.numbered(index[0], cells.shape, skip=0)[seen]
+    if not seen.any():
+        return seen, False, False
+    new, old = host(cells.flat)[seen], host(fitted.flat)[order][place][seen]
+    fibre = np.asarray(kernels.numbered(index[0], cells.shape, skip=0))[seen]
     column = np.unique(fibre, return_inverse=True)[1]
+    # the value that another row has in the same column
+    turn = np.argsort(column, kind="stable")
+    other = np.empty_like(old)
+    other[turn] = np.roll(old[turn], 1)
+
+    def agreement(x: Any) -> float:
+        return float(np.mean(np.abs(new - x) <= 1e-6 * np.abs(x)))
 
     def centred(x: Any) -> Any:
         return x - (np.bincount(column, x) / np.bincount(column))[column]
 
-    a, b = centred(new[seen]), centred(old[seen])
-    size = math.sqrt(float(a @ a) * float(b @ b))
-    return seen, agree, bool(len(a) >= 10 and float(a @ b) > 0.5 * size > 0)
+    chance = agreement(other)
+    same = agreement(old) - chance > 0.9 * (1 - chance) or chance == agreement(old) == 1
+    a, b = centred(new), centred(old)
+    return seen, same, bool(float(a @ b) > 0.5 * math.sqrt(float(a @ a) * float(b @ b)) > 0)
 
 
 def _remembered(cells: Cells, fitted: Cells) -> bool:

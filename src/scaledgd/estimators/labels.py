@@ -118,9 +118,12 @@ def _from_pandas(X: Any) -> tuple[Any, Labels]:
     else:
         values = X.to_numpy(dtype=_common(dtypes), na_value=np.nan)
     labels = Labels("pandas", tuple(map(_word, names)), tuple(dtypes), {})
-    index = _plain(X.index)
+    names_of = {"index": _word(X.index.name), "columns": _word(X.columns.name)}
+    zone = getattr(X.index, "tz", None)
+    index = _plain(X.index if zone is None else X.index.tz_convert("UTC").tz_localize(None))
     if index is not None:
         labels.coords = {"index": (("index",), index)}
+    labels.attrs = {**names_of, "zone": None if zone is None else str(zone)}
     labels.exact = X.index, X.columns
     return values, labels
 
@@ -157,15 +160,22 @@ def _from_xarray(X: Any) -> tuple[Any, Labels]:
     coords = {}
     for name, c in X.coords.items():
         plain = _plain(c.values)
-        if plain is not None:
+        if plain is not None and _storable(name, None):
             coords[str(name)] = (tuple(map(str, c.dims)), plain)
     attrs = {
-        str(k): v for k, v in X.attrs.items() if isinstance(v, (str, int, float, bool, type(None)))
+        str(k): v
+        for k, v in X.attrs.items()
+        if isinstance(v, (str, int, float, bool, type(None))) and _storable(k, v)
     }
     dims = tuple(map(str, X.dims))
     labels = Labels("xarray", dims, (str(X.dtype),), coords, _word(X.name), attrs)
     labels.exact = X.coords, X.attrs
     return X.values, labels
+
+
+def _storable(name: Any, value: Any) -> bool:
+    """Whether a file can hold something by its name."""
+    return not str(name).startswith("$") and len(repr(value)) < 10_000
 
 
 def _word(name: Any) -> Any:
@@ -201,12 +211,24 @@ def dressed(values: Array, labels: Labels | None) -> Any:
         )
     import pandas as pd
 
-    index, names = labels.exact or (labels.coords.get("index", (None, None))[1], labels.names)
+    index, names = labels.exact or _kept(labels)
     if index is not None and len(index) != values.shape[0]:
         index = None  # rows were added
     frame = pd.DataFrame(dict(enumerate(map(_nullable, columns, labels.dtypes))), index=index)
     frame.columns = names if isinstance(names, pd.Index) else pd.Index(names)
     return frame
+
+
+def _kept(labels: Labels) -> tuple[Any, Any]:
+    """Index and columns as a file holds them."""
+    import pandas as pd
+
+    index = labels.coords.get("index", (None, None))[1]
+    if index is not None:
+        index = pd.Index(index, name=labels.attrs.get("index"))
+        zone = labels.attrs.get("zone")
+        index = index if zone is None else index.tz_localize("UTC").tz_convert(zone)
+    return index, pd.Index(labels.names, name=labels.attrs.get("columns"))
 
 
 def _nullable(column: Array, dtype: str) -> Any:

@@ -409,7 +409,7 @@ def begin(cells: Cells, start: Bordered, judge: Judge | None, budget: Budget) ->
     state = problem.linearize(start)
     if start.L.shape[1] + start.R.shape[1]:
         rules = [change(1e-3)]
-        state = budget.apart().run(problem, state, Variational(), rules, 30, "offsets").state
+        state = budget.run(problem, state, Variational(), rules, 30, "offsets").state
     return _judged(Path(state, problem, cells), judge)
 
 
@@ -477,7 +477,7 @@ def _few_sweeps(problem: Observed, state: State, budget: Budget) -> State:
     if not F.L.shape[1] + F.R.shape[1]:
         return state
     rules = [beside_residual(1e-2)]
-    return budget.apart().run(problem, state, Variational(), rules, 5, "growth").state
+    return budget.run(problem, state, Variational(), rules, 5, "growth").state
 
 
 def widen(state: State, columns: int) -> State:
@@ -533,14 +533,18 @@ def choose(
     if not pairs:
         return choices[0], most, trail
     best: Any = None
+    budget.desk.about["trail"] = trail
+    aside = budget.apart()
     for choice in choices:
+        if best is not None and budget.out_of_time:
+            break
         paths = []
         for fit, test in pairs:
             known = scales(fit, choice)
             judge = _judge(known, test)
             budget.desk.turn(choice=choice, scales=known)
-            path = begin(known.apply(fit), empty(fit, choice, known), judge, budget)
-            paths.append((grow(path, min(most, quick), judge, budget), judge, known))
+            path = begin(known.apply(fit), empty(fit, choice, known), judge, aside)
+            paths.append((grow(path, min(most, quick), judge, aside), judge, known))
         errors = xp.concat([path.best_errors for path, *_ in paths])
         trail += [
             {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
@@ -556,19 +560,17 @@ def choose(
                 continue
         best = choice, errors, paths[0]
         budget.desk.best = paths[0][0].state, {"choice": choice, "scales": paths[0][2]}
-        if budget.out_of_time:
-            break
     choice, _, (path, judge, known) = best
     budget.desk.turn(choice=choice, scales=known)
     seen = len(path.steps)
-    path = grow(path, most, judge, budget)
+    path = grow(path, most, judge, aside)
+    budget.desk.best = path.state, {"choice": choice, "scales": known}
     trail += [
         {"center": choice.center, "scale": choice.scale, "rank": rank, "held_out": error}
         for rank, error in path.steps[seen:]
     ]
     # held-out cells overrule what the fit itself says only where it ends clearly worse
     cap = path.best_rank if path.steps[-1][1] > 1.2 * path.best else most
-    budget.desk.best = None
     return choice, cap, trail
 
 
@@ -627,12 +629,14 @@ def fit_few(
             return believed(state, cells)
     for fit, test in held_out(cells, 0.1, rng, 1):
         judge = _judge(Scales(None, None), test)
-        cap = grow(begin(fit, start, judge, budget), cap, judge, budget).best_rank
+        aside = budget.apart()
+        cap = grow(begin(fit, start, judge, aside), cap, judge, aside).best_rank
     return fit_grown(cells, start, cap, budget)
 
 
 def fit_grown(cells: Cells, start: Bordered, cap: int, budget: Budget) -> State:
     path = grow(begin(cells, start, None, budget), cap, None, budget)
+    budget.converged, budget.status = True, path.ended or f"grown to rank {path.rank}"
     if not path.rank and cap and cells.size >= 1.3 * degrees(1, cells.shape):
         # from nothing, few cells look like noise: begin with a fit of rank 1
         state = least_squares(path.problem, cells, path.state.factors, 1, budget)  # type: ignore
@@ -661,10 +665,10 @@ def _gain(
     fit: Cells, test: Cells, start: Bordered, cap: int, budget: Budget, last: Any, note: Any
 ) -> Array:
     """How much better than by offsets alone held-out cells are predicted."""
-    judge = _judge(Scales(None, None), test)
-    path = begin(fit, start, None, budget)
+    judge, aside = _judge(Scales(None, None), test), budget.apart()
+    path = begin(fit, start, None, aside)
     without = judge(path.state.factors)
-    return without - judge(grow(path, cap, None, budget).state.factors)
+    return without - judge(grow(path, cap, None, aside).state.factors)
 
 
 def trusted(
@@ -693,5 +697,5 @@ def checked(
     F: Any = state.factors
     blank = with_part(start, *(x[..., :0] for x in singular(F)))
     if doubtful(state, cells) and not trusted(cells, blank, F.rank, rng, budget):
-        return begin(cells, blank, None, budget).state
+        return begin(cells, blank, None, budget.apart()).state
     return state

@@ -119,5 +119,5 @@ def report(shown: Any, stage: str, state: State, history: list[Record], budget: 
     speed, seconds = rate(history), seconds_left(history, zero, budget)
     text = f"iteration {len(history) - 1}, loss {loss:.1e}"
     text += f", rate {speed:.2f}" if speed == speed else ""
-    text += f", {seconds:.0f} s left" if math.isfinite(seconds) else ""
+    text += f", stage: {seconds:.0f} s left" if math.isfinite(seconds) else ""
     shown.show(stage, text, share)

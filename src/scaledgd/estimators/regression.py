@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -22,7 +21,7 @@ from ..methods import Alternating
 from ..operators import Around, Operator, Sensing
 from ..problems import Observed
 from ..solve import State
-from .base import DataWarning, LowRankEstimator, all_or_nothing
+from .base import DataWarning, LowRankEstimator, all_or_nothing, warn
 from .budget import Budget
 from .cells import Cells, magnitude, scaled_by
 from .matrix import singular
@@ -379,7 +378,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                 f"there are {m} measurements but {degrees(ranks, self.shape_)} degrees of freedom"
             )
             self.diagnostics_ = [f"{what}; how sure the coefficient is cannot be known"]
-            warnings.warn(self.diagnostics_[0], DataWarning, stacklevel=6)
+            warn(self.diagnostics_[0], DataWarning)
         held_by = found.state.problem.ridge
         strength = 0.0 if held_by is None else float(xp.max(held_by[-1])) * found.wide**2
         strength *= found.unit if isinstance(F, LowRank) else 1.0
@@ -389,7 +388,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             off = xp.abs(held.y - self._predicted(held.A))
             self._conformal = xp.sort(off / self._prediction_std(held.A))
 
-    def _split(self, data: Sample, rng: Any) -> tuple[Sample, Sample | None]:
+    def _split(self, data: Sample, rng: Any, again: bool) -> tuple[Sample, Sample | None]:
         if not self.calibrate:
             return data, None
         m = data.y.shape[0]

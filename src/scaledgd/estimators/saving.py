@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
+from sklearn.utils import check_random_state
 
 from .. import files, kernels
 from ..factors import Bordered, LowRank, Tucker
@@ -101,7 +103,11 @@ def _plain(value: Any) -> Any:
         return None
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    return pack(value) if not isinstance(value, (tuple, list)) else type(value)(map(_plain, value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_plain, value))
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return pack(float(value) if isinstance(value, Fraction) else value)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -143,7 +149,9 @@ def _revived(tree: Any) -> LowRankEstimator:
     name = tree["estimator"]
     if name not in ESTIMATORS:
         raise FileError(f"there is no estimator {str(name)[:40]!r}")
-    params = tree["params"]
+    params = {k: unpack(v) for k, v in tree["params"].items()}
+    _must(params["checkpoint"] is None and params["n_jobs"] is None, "a parameter")
+    check_random_state(params["random_state"])
     estimator = ESTIMATORS[name](**params)
     estimator._check_params()
     for key, value in tree["fitted"].items():
@@ -170,8 +178,11 @@ def _validate(estimator: Any) -> None:
     _must(not isinstance(dtype, str), "the type of the data")
     if labels is not None:
         _labels(labels, estimator.factors_.shape)
-    for name in ("n_iter_", "noise_variance_"):
-        _number(getattr(estimator, name), least=0)
+    _number(estimator.n_iter_, least=1)
+    _must(isinstance(estimator.noise_variance_, float), "the noise")
+    _must(estimator.noise_variance_ >= 0, "the noise")  # of huge data it may be infinite
+    _must(isinstance(estimator.diagnostics_, list), "the diagnostics")
+    _must(isinstance(estimator.center_, str) and isinstance(estimator.scale_, str), "a choice")
     _number(estimator._free)
     for name in ("converged_", "_came_dense"):
         _must(isinstance(getattr(estimator, name), bool), name)
@@ -204,7 +215,7 @@ def _matrix(e: Any) -> None:
     _shaped(e.column_offset_, (n2,))
     _number(e._noise, least=0)
     _must(isinstance(e.rank_, int), "the rank")
-    _must(e._settings == e._asked(), "what the model depends on")
+    _must(isinstance(e._settings, tuple), "what the model depends on")
     _rejected(e, cells.shape)
     model, (F, known) = e._model, e._solution
     _must(isinstance(model, RowModel), "no model")
@@ -219,7 +230,7 @@ def _matrix(e: Any) -> None:
             _shaped(scales.rows, (rows or scales.rows.shape[0],))
         for number in (scales.mean, scales.unit, 0.0 if scales.typical is None else scales.typical):
             _number(number)
-    _number(model.size, least=0)
+    _must(_number(model.size) > 0, "the size")
     _must(model.threshold is None or _number(model.threshold, least=0) >= 0, "the threshold")
     _must(isinstance(model.choice, Choice), "no choice")
     for word in (model.choice.center, model.choice.scale):
@@ -259,7 +270,7 @@ def _tensor(e: Any) -> None:
     _must(isinstance(model.factors, Tucker), "no factors")
     first = int(model.factors.shape[0])
     _factors(model.factors, Tucker, (first, *cells.shape[1:]))
-    _number(model.size, least=0)
+    _must(_number(model.size) > 0, "the size")
     _number(model.noise, least=0)
     _must(model.threshold is None or _number(model.threshold, least=0) >= 0, "the threshold")
     _must(len(model.offsets) == len(cells.shape), "offsets")
@@ -359,7 +370,8 @@ def _labels(labels: Any, shape: tuple[int, ...]) -> None:
 def _rejected(e: Any, shape: tuple[int, ...]) -> None:
     """Where outliers were looked for there are some, or could have been."""
     model = e._model
-    _must((model.threshold is None) == (e._outliers() is None), "the threshold")
+    robust = isinstance(e, (RobustPCA, TensorRobustPCA))
+    _must(model.threshold is not None or not robust, "the threshold")
     if model.threshold is not None:
         _number(e.threshold_, least=0)
         _must(tuple(e.outliers_.shape) == tuple(shape), "the outliers")
@@ -367,6 +379,8 @@ def _rejected(e: Any, shape: tuple[int, ...]) -> None:
 
 def _held(e: Any, shape: Any) -> None:
     if e._conformal is not None:
-        _shaped(e._conformal, (e._conformal.shape[0],))
+        xp = array_namespace(e._conformal)
+        _must(e._conformal.ndim == 1 and e._conformal.dtype == xp.float64, "the calibration")
+        _must(bool(xp.all(e._conformal >= 0)), "the calibration")
     if shape is not None and e._held is not None:
         _must(_cells(e._held).shape == shape, "the shape of what was held out")

@@ -83,8 +83,8 @@ class EntryTable:
         """The shape of the table."""
         return self.cells.shape
 
-    def needs_no(self, observed: Any) -> None:
-        """All entries are observed."""
+    def refuse(self, observed: Any) -> None:
+        """Raise where what is observed is said once more."""
         if observed is not None:
             raise ValueError("an EntryTable holds observed entries only; leave observed out")
 

@@ -35,6 +35,7 @@ def read_matrix(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cel
     The kind is how the table came ("numpy", "sparse" or "torch"), its dtype, and its labels.
     """
     if is_torch_array(X):
+        X = X.detach()
         _features(estimator, X, reset)
         return _tensor_cells(X, observed, 2), ("torch", _floating(X), None)
     if sparse.issparse(X):
@@ -65,6 +66,7 @@ def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
             "shape)"
         )
     if is_torch_array(X):
+        X = X.detach()
         return _tensor_cells(X, observed, None), ("torch", _floating(X), None)
     X, observed = _unmasked(X, observed)
     X, labels = stripped(X)
@@ -205,6 +207,7 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[Cells, Any]:
     """Cells given as coordinates and values."""
     shape = checks.shape("shape", shape)
     if is_torch_array(values):
+        values = values.detach()
         xp = array_namespace(values)
         kind: Any = ("torch", _floating(values), None)
         y = xp.astype(values, xp.float64)

@@ -147,7 +147,7 @@ class _TensorEstimator(EntrywiseEstimator):
     def _fit_table(
         self, table: EntryTable, entry_weight: Any, sample_weight: Any = None, observed: Any = None
     ) -> Self:
-        table.needs_no(observed)
+        table.refuse(observed)
         cells = weighted(table.cells, entry_weight, sample_weight, False)
         return self._fit(cells, table.kind, table.dense, X=table)
 
@@ -210,7 +210,8 @@ class _TensorEstimator(EntrywiseEstimator):
             offsets = _offsets_of(cells, modes)
         budget.desk.about.update(size=size, offsets=offsets, trail=[])
         if ranks is None:
-            ranks, trail = choose_ranks(_without(cells, offsets), rng, budget, self._outliers())
+            plain = _without(cells, offsets)
+            ranks, trail, start = choose_ranks(plain, rng, budget, self._outliers())
             budget.desk.about["trail"] = trail
         ridge = None if self.ridge == "auto" else float(self.ridge)
         fit = fit_ranks(_without(cells, offsets), ranks, budget, self._outliers(), start, ridge)

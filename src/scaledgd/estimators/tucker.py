@@ -260,11 +260,14 @@ LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
 def choose_ranks(
     cells: Cells, rng: np.random.Generator, budget: Budget, outliers: Any
-) -> tuple[Ranks, list[dict[str, Any]]]:
-    """Equal ranks of growing size, judged on held-out cells; which to cut is seen later."""
+) -> tuple[Ranks, list[dict[str, Any]], Tucker | None]:
+    """Equal ranks of growing size, judged on held-out cells; which to cut is seen later.
+
+    Also returns the factors that were best, to begin with.
+    """
     trail: list[dict[str, Any]] = []
     best: tuple[float, Ranks] = math.inf, possible((1,) * len(cells.shape), cells.shape)
-    worse = 0
+    worse, factors = 0, None
     for fit, test in held_out(cells, 0.1, rng, 1):
         last: Ranks = ()
         for size in LADDER:
@@ -278,13 +281,14 @@ def choose_ranks(
             error = _judged(off, outliers)
             trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
             if error < 0.99 * best[0]:
-                best, worse = (error, ranks), 0
+                best, worse, factors = (error, ranks), 0, found.factors
             else:
                 worse += 1
             exact = error <= 1e-10 * _judged(test.flat, outliers)
             if worse == 2 or exact or budget.out_of_time:
                 break
-    return best[1], trail
+    whole = factors is not None and factors.ranks == best[1] and outliers is None
+    return best[1], trail, factors if whole else None
 
 
 def _judged(off: Array, outliers: Any) -> float:
