@@ -500,7 +500,7 @@ def test_intervals(holes, side):
     seen = holes[7] if side == "row" else holes[:, 7]
     np.testing.assert_array_equal(display.points_.get_ydata(), seen)
     names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
-    assert names == ["80 % interval", "estimate", "truth", "observed"]
+    assert names == ["80 % interval of the new observation", "estimate", "truth", "observed"]
     other = "column" if side == "row" else "row"
     assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == (other, "value (mV)")
     drawn(display)

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..estimators.packing import host
 from .drawing import (
     BLACK,
     BLUE,
@@ -17,7 +18,6 @@ from .drawing import (
     SKY,
     VERMILION,
     Display,
-    host,
     line_style,
     log_if_wide,
     paper_style,
@@ -451,6 +451,8 @@ class IntervalDisplay(Display):
     label : str
         Of the horizontal axis.
     unit : str
+    about : str
+        What the intervals are of, for the legend.
 
     Attributes
     ----------
@@ -477,6 +479,7 @@ class IntervalDisplay(Display):
     level: float | None = None
     label: str = "column"
     unit: str = ""
+    about: str = ""
 
     @classmethod
     def from_estimator(
@@ -512,14 +515,14 @@ class IntervalDisplay(Display):
         """
         if (row is None) == (column is None):
             raise ValueError("give either row or column")
-        cells = training_cells(estimator)
+        cells = training_cells(estimator, all_seen=True)
         if len(cells.shape) != 2:
             raise ValueError(f"one row or column of a table can be shown, not of {cells.shape}")
         along = 1 if column is None else 0
         chosen = row if column is None else column
         n = cells.shape[along]
         position = np.arange(n)
-        index = _like(cells.y, [np.full(n, chosen), position][:: 1 if along else -1])
+        index = tuple([np.full(n, chosen), position][:: 1 if along else -1])
         estimate = host(estimator.predict_entries(index))
         lower, upper = (host(x) for x in estimator.interval(index, level, kind=kind))
         where = [host(i) for i in cells.coordinates]
@@ -527,8 +530,9 @@ class IntervalDisplay(Display):
         observed = np.full(n, np.nan)
         observed[where[along][here]] = host(cells.flat)[here]
         label = ("row", "column")[along]
-        display = cls(position, estimate, lower, upper, observed, truth, level, label, unit)
-        return display.plot(ax, **kwargs)
+        about = "true value" if kind == "model" else "new observation"
+        values = position, estimate, lower, upper, observed, truth
+        return cls(*values, level, label, unit, about).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
         """Draw; keyword arguments are passed to ``ax.plot`` for the estimate."""
@@ -542,7 +546,7 @@ class IntervalDisplay(Display):
                 color=SKY,
                 alpha=0.45,
                 linewidth=0,
-                label="interval" if self.level is None else f"{100 * self.level:g} % interval",
+                label=self._named(),
             )
             look = {"color": BLUE, "linestyle": "-", "label": "estimate", **line_style(**kwargs)}
             (self.line_,) = ax.plot(x, host(self.estimate), **look)
@@ -563,6 +567,7 @@ class IntervalDisplay(Display):
                     label="observed",
                 )
             ax.margins(x=0.01)
+            whole_numbers(ax.xaxis)
             ax.set_xlabel(self.label)
             ax.set_ylabel(with_unit("value", self.unit))
             # above the axes: a band leaves no corner free for sure
@@ -576,10 +581,7 @@ class IntervalDisplay(Display):
             self.ax_ = ax
         return self
 
-
-def _like(y: Any, index: Sequence[Any]) -> tuple[Any, ...]:
-    """Coordinates in the library of y, where it lives."""
-    from array_api_compat import array_namespace, device
-
-    xp = array_namespace(y)
-    return tuple(xp.asarray(i, device=device(y)) for i in index)
+    def _named(self) -> str:
+        """What the band is, in words: a dot outside may be noise."""
+        share = "" if self.level is None else f"{100 * self.level:g} % "
+        return f"{share}interval{f' of the {self.about}' if self.about else ''}"

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..estimators.cells import Cells
+from ..estimators.packing import host
+
 Array = Any
 
 # Okabe and Ito's colours; every line has a style and a marker of its own besides, for print in grey
@@ -75,13 +78,8 @@ class Display:
         return axes.reshape(rows, columns)
 
 
-def host(x: Any) -> Any:
-    """A NumPy array, wherever x lives."""
-    return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
-
-
-def training_cells(estimator: Any) -> Any:
-    """The cells that a model was fitted to."""
+def training_cells(estimator: Any, all_seen: bool = False) -> Any:
+    """The cells that a model was fitted to, or all that were observed."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
@@ -89,7 +87,12 @@ def training_cells(estimator: Any) -> Any:
         raise TypeError(
             f"{type(estimator).__name__} was not fitted to the cells of a table or a tensor"
         )
-    return estimator._cells
+    cells, held = estimator._cells, getattr(estimator, "_held", None)
+    if held is None or not all_seen:
+        return cells
+    pairs = zip(cells.coordinates, held.coordinates, strict=True)
+    index = tuple(np.concatenate([host(i), host(j)]) for i, j in pairs)
+    return Cells(index, np.concatenate([host(cells.flat), host(held.flat)]), cells.shape)
 
 
 def with_unit(label: str, unit: str) -> str:
@@ -142,6 +145,8 @@ def draw_image(ax: Any, values: Any, shape: Sequence[int], **kwargs: Any) -> Any
     ax.patch.set(**MISSING)
     ax.spines[:].set_visible(True)
     chosen = {"interpolation": "nearest", "aspect": "auto", "rasterized": True, **kwargs}
+    whole_numbers(ax.xaxis)
+    whole_numbers(ax.yaxis)
     return ax.imshow(values, extent=(-0.5, n2 - 0.5, n1 - 0.5, -0.5), **chosen)
 
 
@@ -195,6 +200,3 @@ def extension(values: Any, low: float, high: float) -> str:
     """Which ends of a colour bar are exceeded."""
     under, over = bool(np.nanmin(values) < low), bool(np.nanmax(values) > high)
     return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[under, over]
-
-
-# ---- how a fit went

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..estimators.packing import host
 from .drawing import (
     BLACK,
     DIVERGING,
@@ -23,7 +24,6 @@ from .drawing import (
     block_means,
     draw_image,
     extension,
-    host,
     name_missing,
     paper_style,
     training_cells,
@@ -90,7 +90,7 @@ class MissingDisplay(Display):
         -------
         display
         """
-        return cls._of(training_cells(estimator), modes).plot(ax, **kwargs)
+        return cls._of(training_cells(estimator, all_seen=True), modes).plot(ax, **kwargs)
 
     @classmethod
     def from_data(
@@ -354,10 +354,10 @@ class SeparationDisplay(Display):
         cells = training_cells(estimator)
         if not hasattr(estimator, "outliers_"):
             raise ValueError('nothing was separated: fit RobustPCA, or with outliers="auto"')
+        low_rank = host(estimator.reconstruct())  # says so where it is too large
         data, outliers = np.full(cells.shape, np.nan), np.zeros(cells.shape)
         data[tuple(host(i) for i in cells.coordinates)] = host(cells.flat)
         outliers[estimator.outliers_.coords] = estimator.outliers_.data
-        low_rank = host(estimator.reconstruct())
         display = cls(data, low_rank, outliers, frames, image_shape, order, rows_are, unit)
         return display.plot(ax, **kwargs)
 
@@ -550,7 +550,7 @@ class ResidualDisplay(Display):
         residual = np.asarray(self.residual, dtype=np.float64)
         shape = residual.shape if self.shape is None else self.shape
         seen = residual[np.isfinite(residual)]
-        signed = "|" not in self.label
+        signed = bool(np.nanmin(self.residual, initial=0.0) < 0)
         most = 1.0
         if len(seen):
             # gross errors, or a few loud rows, do not take the colours from all others
@@ -618,6 +618,3 @@ def _standardised(estimator: Any, cells: Any, index: Any, r: Any) -> Any:
     if scale != "none":
         return z
     return z / (math.sqrt(estimator.noise_variance_) or math.sqrt(float(np.mean(z * z))) or 1.0)
-
-
-# ---- what may be relied on
