@@ -153,41 +153,12 @@ __all__ = [
     "time_limit",
 ]
 
-_LAZY = {
-    "estimators": (
-        "BlockSplit",
-        "DataWarning",
-        "EntrySplit",
-        "EntryTable",
-        "MatrixCompletion",
-        "MatrixRegressor",
-        "RobustPCA",
-        "RowSplit",
-        "TensorCompletion",
-        "TensorRegressor",
-        "TensorRobustPCA",
-        "TimeSplit",
-        "load",
-        "rank_curve",
-        "scorer",
-    ),
-    "plots": (
-        "ConvergenceDisplay",
-        "IntervalDisplay",
-        "MissingDisplay",
-        "RankCurveDisplay",
-        "ResidualDisplay",
-        "SeparationDisplay",
-        "SpectrumDisplay",
-    ),
-}
-
 
 def __getattr__(name: str) -> Any:
     # scikit-learn takes long to import: only those who use the estimators wait for it
-    for module, names in _LAZY.items():
-        if name in names:
-            return getattr(importlib.import_module(f".{module}", __name__), name)
+    if name in __all__:
+        room = "plots" if name.endswith("Display") else "estimators"
+        return getattr(importlib.import_module(f".{room}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -17,7 +17,13 @@ from .cells import Cells, magnitude, split_cells
 from .packing import host
 from .selection import EntryTable
 from .tables import check_memory, given_back, table_back
-from .uncertainty import check_level, conformal_quantile, student_quantile, xp_normal
+from .uncertainty import (
+    check_level,
+    conformal_quantile,
+    conformal_scores,
+    student_quantile,
+    xp_normal,
+)
 
 Array = Any
 
@@ -299,7 +305,7 @@ class EntrywiseEstimator(LowRankEstimator):
             return None
         index, xp = held.coordinates, array_namespace(held.y)
         off = xp.abs(held.flat - self._clipped(self._at(index)))
-        return xp.sort(off / self._tolerance(index))
+        return conformal_scores(off, self._tolerance(index))
 
 
 def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, bool, bool]:

@@ -28,7 +28,14 @@ from .matrix import singular
 from .rules import change, settled, vanished
 from .tables import given_back, numeric
 from .tucker import degrees, possible, spectra
-from .uncertainty import PART, Information, check_level, conformal_quantile, student_quantile
+from .uncertainty import (
+    PART,
+    Information,
+    check_level,
+    conformal_quantile,
+    conformal_scores,
+    student_quantile,
+)
 
 Array = Any
 
@@ -386,7 +393,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         self._conformal = None
         if held is not None:
             off = xp.abs(held.y - self._predicted(held.A))
-            self._conformal = xp.sort(off / self._prediction_std(held.A))
+            self._conformal = conformal_scores(off, self._prediction_std(held.A))
 
     def _split(self, data: Sample, rng: Any, again: bool) -> tuple[Sample, Sample | None]:
         if not self.calibrate:

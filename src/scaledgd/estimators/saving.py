@@ -379,8 +379,6 @@ def _rejected(e: Any, shape: tuple[int, ...]) -> None:
 
 def _held(e: Any, shape: Any) -> None:
     if e._conformal is not None:
-        xp = array_namespace(e._conformal)
-        _must(e._conformal.ndim == 1 and e._conformal.dtype == xp.float64, "the calibration")
-        _must(bool(xp.all(e._conformal >= 0)), "the calibration")
+        _shaped(e._conformal, (e._conformal.shape[0],), least=0)
     if shape is not None and e._held is not None:
         _must(_cells(e._held).shape == shape, "the shape of what was held out")

@@ -170,6 +170,12 @@ def check_level(level: float) -> float:
     return level
 
 
+def conformal_scores(off: Array, tolerance: Array) -> Array:
+    """How far off estimates are, in units of what was expected, in order; never infinite."""
+    xp = array_namespace(off)
+    return xp.sort(xp.clip(off / tolerance, 0.0, 1e300))
+
+
 def conformal_quantile(scores: Array, level: float) -> float:
     """The score that a new one does not exceed with a probability of at least `level`.
 
