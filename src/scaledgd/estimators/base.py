@@ -9,6 +9,7 @@ import math
 import numbers
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -83,6 +84,9 @@ def all_or_nothing(method: Decorated) -> Decorated:
         return self
 
     return whole  # type: ignore[return-value]
+
+
+_limits = threading.Lock()
 
 
 def _described(value: Any) -> str:
@@ -315,8 +319,16 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         from joblib import effective_n_jobs
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(limits=min(effective_n_jobs(self.n_jobs), os.cpu_count() or 1)):
+        # the limit is of the whole process: of fits side by side the first sets and restores it,
+        # because one that restored what another had set would leave it so for ever
+        if not _limits.acquire(blocking=False):
             yield
+            return
+        try:
+            with threadpool_limits(limits=min(effective_n_jobs(self.n_jobs), os.cpu_count() or 1)):
+                yield
+        finally:
+            _limits.release()
 
     def _normal(self, cells: Cells) -> tuple[Cells, float]:
         """The cells divided by a power of two, so that their root mean square is about 1."""
