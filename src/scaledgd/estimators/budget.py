@@ -232,6 +232,7 @@ class Budget:
         """`solve`, watched, within the limits, and remembered."""
         most = self.max_iter if max_iter is None else min(max_iter, self.max_iter)
         rules = [*stop, self._in_time, _at_most(most)]
+        watched = replace(self, max_iter=most)._watched
 
         def work(last: Result | None, note: Callable[[Any], None]) -> Result:
             past = [] if last is None else last.history[:-1]
@@ -245,7 +246,7 @@ class Budget:
                     note(Result(before.pop(), "", False, list(whole)))
                 before.append(state)
                 whole.append({**history[-1], "seconds": spent + history[-1]["seconds"]})
-                return replace(self, max_iter=most)._watched(stage, state, whole)
+                return watched(stage, state, whole)
 
             def within(rule: StoppingRule) -> StoppingRule:
                 return lambda state, history: rule(state, whole)

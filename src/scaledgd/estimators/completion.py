@@ -232,7 +232,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         size, choice = about["size"], about.get("choice", Choice())
         known = about.get("scales", Scales(None, None))
         limit = None if self._outliers() is None else threshold_at(state)
-        ridge = None if state.problem.ridge is None else state.problem.ridge
+        ridge = state.problem.ridge
         F: Any = bordered(state.factors, empty(whole, choice, known))
         if not getattr(self, "non_negative", False):
             memory = {**state.memory, "posterior": current(replace(state, factors=F))}

@@ -135,21 +135,17 @@ def _numbers(column: Any) -> Any:
 
 
 def _from_polars(X: Any) -> tuple[Any, Labels]:
+    import polars as pl
+
     plain = ("Boolean", "Null")  # a column of nulls is a column of holes
     wrong = [c for c, d in X.schema.items() if not (d.is_numeric() or str(d) in plain)]
     _refuse(wrong, f"X.drop({wrong[:5]!r})")
     dtypes = [str(d) for d in X.dtypes]
     kind = _common(dtypes)
-    columns = [X[:, k].cast(_polars_float()).to_numpy() for k in range(X.width)]
+    columns = [X[:, k].cast(pl.Float64).to_numpy() for k in range(X.width)]
     empty = np.empty((X.height, 0))
     values = np.stack(columns, axis=1).astype(kind) if columns else empty
     return values, Labels("polars", tuple(X.columns), tuple(dtypes), {})
-
-
-def _polars_float() -> Any:
-    import polars as pl
-
-    return pl.Float64
 
 
 def _from_xarray(X: Any) -> tuple[Any, Labels]:

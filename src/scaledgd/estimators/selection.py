@@ -114,8 +114,8 @@ class EntryTable:
 class _Splitter(BaseCrossValidator):
     """Divides samples into groups, and groups into folds."""
 
-    n_splits: int
-    random_state: Any
+    def __init__(self, n_splits: int = 5, *, random_state: Any = None) -> None:
+        self.n_splits, self.random_state = n_splits, random_state
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """How many splits there are."""
@@ -168,9 +168,6 @@ class EntrySplit(_Splitter):
     [3, 3, 3, 3]
     """
 
-    def __init__(self, n_splits: int = 5, *, random_state: Any = None) -> None:
-        self.n_splits, self.random_state = n_splits, random_state
-
     def _groups(self, X: Any) -> Any:
         return np.arange(len(_entries(X, self)))
 
@@ -202,8 +199,8 @@ class BlockSplit(_Splitter):
     def __init__(
         self, n_splits: int = 5, *, length: int = 10, axis: int = 0, random_state: Any = None
     ) -> None:
-        self.n_splits, self.length, self.axis = n_splits, length, axis
-        self.random_state = random_state
+        super().__init__(n_splits, random_state=random_state)
+        self.length, self.axis = length, axis
 
     def _groups(self, X: Any) -> Any:
         cells = _entries(X, self).cells
@@ -231,9 +228,6 @@ class RowSplit(_Splitter):
     >>> [test.tolist() for train, test in sg.RowSplit(2, random_state=0).split(np.eye(4))]
     [[0, 3], [1, 2]]
     """
-
-    def __init__(self, n_splits: int = 5, *, random_state: Any = None) -> None:
-        self.n_splits, self.random_state = n_splits, random_state
 
     def _groups(self, X: Any) -> Any:
         return np.unique(_rows(X), return_inverse=True)[1]
@@ -265,7 +259,8 @@ class TimeSplit(_Splitter):
     """
 
     def __init__(self, n_splits: int = 5, *, gap: int = 0) -> None:
-        self.n_splits, self.gap = n_splits, gap
+        super().__init__(n_splits)
+        self.gap = gap
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Any, Any]]:
         """Indices of samples to fit, and of samples to predict."""
