@@ -530,7 +530,9 @@ def test_unequal_ranks_cost_the_product_over_the_largest(ranks, monkeypatch):
     shape = (20, 20, 20)
     index = np.unravel_index(rng.permutation(8000)[:4000], shape)
     F = sg.Tucker(tuple(draw(rng, 20, r) for r in ranks), draw(rng, *ranks))
-    problem = sg.Observed(sg.Entries(index, shape), draw(rng, 4000))
+    operator = sg.Entries(index, shape)
+    object.__setattr__(operator, "pattern", kernels.Pattern(index, shape))  # the reference
+    problem = sg.Observed(operator, draw(rng, 4000))
     widths = []
     original = kernels.scatter
     monkeypatch.setattr(
@@ -565,7 +567,7 @@ def test_a_long_mode_does_not_slow_the_gradient():
     rng = np.random.default_rng(17)
     shape, m = (200_000, 30, 20), 50_000
     index = tuple(rng.integers(0, n, m) for n in shape)
-    pattern = kernels.pattern(index, shape)
+    pattern = kernels.Pattern(index, shape)
     modes = tuple(draw(rng, n, 3) for n in shape)
     calls = []
     original = kernels.scatter

@@ -69,9 +69,9 @@ class Factors:
         """The entries of X at coordinates, without forming X."""
         return self.gather(checks.index(index, self.shape))
 
-    def gather(self, index: tuple[Array, ...]) -> Array:
-        """The same for coordinates that were checked before."""
-        return kernels.gather(self.modes, index)
+    def gather(self, index: tuple[Array, ...], y: Array | None = None) -> Array:
+        """The same for coordinates that were checked before; less y."""
+        return kernels.gather(self.modes, index, None, y)
 
     def norm(self) -> Array:
         """‖X‖_F from Gram matrices."""
@@ -105,6 +105,14 @@ class Factors:
     def design(self, k: int) -> Design | None:
         """What mode matrix k is multiplied by in the entries of X; None if block k is none."""
         return None
+
+    def alone(self, k: int) -> bool:
+        """Whether X is mode matrix k times its design, and nothing besides."""
+        return True
+
+    def part(self, k: int, G: Array) -> Array:
+        """The columns of mode matrix k that are block k."""
+        return G
 
     def as_mode(self, k: int, B: Array) -> Array:
         """Block k as mode matrix k, and the other way round: R is the conjugate of its own."""
@@ -287,6 +295,15 @@ class Bordered(_Bilinear):
     def with_blocks(self, blocks: Blocks) -> Self:
         return replace(self, L=blocks[0], R=blocks[1])
 
+    def alone(self, k: int) -> bool:
+        return (self.u, self.v)[k] is None
+
+    def part(self, k: int, G: Array) -> Array:
+        width, r = self.blocks[k].shape[1], self.rank
+        if k == 0 or self.v is None:
+            return G[:, :width]
+        return array_namespace(G).concat([G[:, :r], G[:, r + 1 :]], axis=1)
+
     def linear(self, k: int, D: Array) -> Factors:
         return LowRank(D, self.partner(0)) if k == 0 else LowRank(self.partner(1), D)
 
@@ -423,8 +440,8 @@ class Tucker(Factors):
     def assemble(self, modes: Blocks) -> Array:
         return mode_products(self.core, modes)
 
-    def gather(self, index: tuple[Array, ...]) -> Array:
-        return kernels.gather(self.modes, index, self.core)
+    def gather(self, index: tuple[Array, ...], y: Array | None = None) -> Array:
+        return kernels.gather(self.modes, index, self.core, y)
 
     def norm(self) -> Array:
         xp = array_namespace(self.core)

@@ -22,6 +22,7 @@ from .linalg import (
     identity,
     magnitude2,
     mode_product,
+    sketched_svd,
     top_eigh,
     truncated_svd,
 )
@@ -72,6 +73,7 @@ def spectral(
     *,
     symmetric: bool | None = None,
     tol: float | None = None,
+    rounds: int | None = None,
     rng: Seed = 0,
 ) -> Init:
     """The best rank-r approximation of the backprojection A*(y), its spectrum split evenly.
@@ -93,6 +95,8 @@ def spectral(
         operator is `RankOne`, whose start is also freed of its identity part.
     tol : float, optional
         Accuracy of the singular vectors; a few hundred ulp by default.
+    rounds : int, optional
+        Do not wait for accuracy: so many rounds of a randomised subspace iteration.
     rng : int or numpy.random.Generator
         Draws the first block of the iteration.
 
@@ -129,9 +133,14 @@ def spectral(
             root = xp.sqrt(xp.where(values > 0, values, xp.zeros_like(values)))
             factors = Symmetric(U * xp.astype(root, U.dtype)[None, :])
         else:
-            U, s, V = truncated_svd(
-                Z.times, Z.adjoint_times, problem.shape, r, example, seeded, tol
-            )
+            if rounds is None:
+                U, s, V = truncated_svd(
+                    Z.times, Z.adjoint_times, problem.shape, r, example, seeded, tol
+                )
+            else:
+                U, s, V = sketched_svd(
+                    Z.times, Z.adjoint_times, problem.shape, r, example, seeded, rounds
+                )
             root = xp.astype(xp.sqrt(s), U.dtype)[None, :]
             factors = LowRank(U * root, V * root)
         return factors if project is None else project(factors)

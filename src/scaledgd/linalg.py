@@ -87,13 +87,25 @@ def inverse(G: Array, damping: float | Array = 0.0) -> Array:
     """
     xp = array_namespace(G)
     G = G + damping * identity(G.shape[0], like=G)
-    for attempt in (xp.linalg.inv, xp.linalg.pinv):
+    for attempt in (_plain_inverse, xp.linalg.pinv):
         try:
             return attempt(G)
         except Exception as error:  # every library has its own class of this name
             if not type(error).__name__.endswith("LinAlgError"):
                 raise
     return xp.full_like(G, math.nan)
+
+
+def _plain_inverse(G: Array) -> Array:
+    """G⁻¹; an error where G is singular, or is but for rounding where looking costs nothing."""
+    found = array_namespace(G).linalg.inv(G)
+    if (
+        isinstance(G, np.ndarray)
+        and G.size
+        and np.abs(found).max() * np.abs(G).max() > 1 / epsilon(G)
+    ):
+        raise np.linalg.LinAlgError("singular to rounding")
+    return found
 
 
 def whitening(G: Array) -> Array:
@@ -163,6 +175,7 @@ def fix_signs(U: Array) -> Array:
     rows = xp.arange(U.shape[0], device=device(U))
     largest = rows[:, None] == xp.argmax(xp.abs(U), axis=0)[None, :]
     pivot = xp.sum(xp.where(largest, U, xp.zeros_like(U)), axis=0)
+    pivot = xp.where(pivot == 0, xp.ones_like(pivot), pivot)  # columns of zeros stay
     return conj(pivot) / xp.astype(xp.abs(pivot), U.dtype)
 
 
@@ -261,3 +274,40 @@ def truncated_svd(
     U = Q @ adjoint(Wh)
     phase = fix_signs(U)
     return U * phase[None, :], s * size, V * phase[None, :]
+
+
+def sketched_svd(
+    times: Callable[[Array], Array],
+    adjoint_times: Callable[[Array], Array],
+    shape: tuple[int, ...],
+    rank: int,
+    example: Array,
+    rng: np.random.Generator,
+    rounds: int,
+) -> tuple[Array, Array, Array]:
+    """`truncated_svd`, roughly: a randomised subspace iteration of so many rounds.
+
+    2 · rounds + 2 products with blocks of rank + 4 columns, whatever the spectrum.
+    """
+    xp = array_namespace(example)
+    n1, n2 = shape
+    if n1 < n2:
+        V, s, U = sketched_svd(adjoint_times, times, (n2, n1), rank, example, rng, rounds)
+        phase = fix_signs(U)
+        return U * phase[None, :], s, V * phase[None, :]
+
+    def spanning(M: Array) -> Array:
+        size = xp.max(xp.abs(M))  # a Gram matrix squares: keep it in range
+        M = M / xp.where(size > 0, size, xp.ones_like(size))
+        for _ in range(2):  # the second makes up for the squaring
+            M = M @ whitening(gram(M))
+        return M
+
+    block = gaussian((n2, min(rank + 4, n2, n1)), rng, example)
+    Q = spanning(times(block))
+    for _ in range(rounds):
+        Q = spanning(times(spanning(adjoint_times(Q))))
+    V, s, Wh = xp.linalg.svd(adjoint_times(Q), full_matrices=False)
+    U, s, V = (Q @ adjoint(Wh))[:, :rank], s[:rank], V[:, :rank]
+    phase = fix_signs(U)
+    return U * phase[None, :], s, V * phase[None, :]

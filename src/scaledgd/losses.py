@@ -34,6 +34,11 @@ class Loss:
     smooth: bool = True
     """Whether the weight is a gradient, not only a subgradient."""
 
+    least_squares: bool = False
+    """Whether it is ½ Σ |r|², over all residuals or those that are `kept`."""
+
+    kept: Array | None = None
+
     def bind(self, operator: Operator) -> Loss:
         """The same loss, told what the measurements are."""
         return self
@@ -45,6 +50,10 @@ class Loss:
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         """The value, a 0-d array, and the weight, an array like the residual."""
         return self.freeze(residual, t, {})[0](residual)
+
+    def value(self, residual: Array) -> Array:
+        """The value alone."""
+        return self(residual)[0]
 
     def curvature(self, residual: Array) -> Array | None:
         """The weights of the least squares that stand for a frozen loss; None where all are 1."""
@@ -66,6 +75,8 @@ class Squared(Loss):
     >>> float(value), weight
     (12.5, array([ 3., -4.]))
     """
+
+    least_squares = True
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         return 0.5 * array_namespace(residual).sum(magnitude2(residual)), residual
@@ -95,9 +106,13 @@ class _Kept(Loss):
     """Least squares over the entries that were not trimmed."""
 
     kept: Array
+    least_squares = True
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         return Squared()(residual * array_namespace(residual).astype(self.kept, residual.dtype))
+
+    def value(self, residual: Array) -> Array:
+        return 0.5 * kernels.kept_squares(residual, self.kept)
 
     def curvature(self, residual: Array) -> Array:
         return array_namespace(residual).astype(self.kept, residual.dtype)
@@ -325,7 +340,7 @@ class HardTrim(SoftTrim):
 
     def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
         threshold, memory = self._at(residual, t, memory)
-        return _Kept(array_namespace(residual).abs(residual) <= threshold), memory
+        return _Kept(_within(residual, threshold)), memory
 
     def clean(self, y: Array) -> Array:
         if not isinstance(self.schedule, ThresholdRule):
@@ -336,20 +351,35 @@ class HardTrim(SoftTrim):
         return xp.where(xp.abs(y) <= limit, y, xp.zeros_like(y))
 
     def _threshold(self, t: int, residual: Array, last: Any) -> Any:
+        rule = self.schedule
+        if not isinstance(rule, median_threshold):
+            return super()._threshold(t, residual, last)
         # the start has seen the data: from the first iterate on the residual's median counts
-        if last is None and isinstance(self.schedule, median_threshold):
-            last = (self.schedule.first or 0.0) / self.schedule.ratio
-        return super()._threshold(t, residual, last)
+        floor = (rule.first or 0.0) if last is None else rule.ratio * last
+        scale = rule.scale(residual)
+        # down to the largest that is kept it can fall at once: that rejects nothing more
+        return _larger(scale, kernels.within(residual, _larger(scale, floor))[3])
+
+
+def _larger(a: Array, b: Any) -> Array:
+    """The larger of a 0-d array and a number."""
+    xp = array_namespace(a)
+    return xp.where(a > b, a, xp.zeros_like(a) + b)
+
+
+def _within(residual: Array, threshold: Any) -> Array:
+    if getattr(threshold, "ndim", 0):
+        return array_namespace(residual).abs(residual) <= threshold
+    return kernels.within(residual, threshold)[0]
 
 
 def _upper_quantile(x: Array) -> Array:
     """The 70 % quantile of the |x| that are not zero, because many may be."""
-    xp = array_namespace(x)
-    size = xp.reshape(xp.abs(x), (-1,))
+    n = math.prod(x.shape)
     # beside what most of the largest are: a single huge outlier makes nothing zero
-    upper = kernels.kth_largest(size, max(1, size.shape[0] // 5), 0)[0]
-    clear = int(xp.count_nonzero(size > 1e-6 * upper))
-    return kernels.kth_largest(size, max(1, round(0.3 * clear)), 0)[0]
+    upper = float(kernels.kth_magnitude(x, max(1, n // 5)))
+    clear = n - int(kernels.within(x, 1e-6 * upper)[1])
+    return kernels.kth_magnitude(x, max(1, round(0.3 * clear)))
 
 
 def thresholds(start: float, first: float, ratio: float) -> Callable[[int], float]:
@@ -404,11 +434,12 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
         checks.number("multiple", self.multiple, least=0, open_=True)
         checks.number("ratio", self.ratio, least=0, most=1, open_=True)
 
+    def scale(self, residual: Array) -> Array:
+        """Multiple · σ̂."""
+        n = math.prod(residual.shape)
+        return self.multiple * 1.4826 * kernels.kth_magnitude(residual, n - (n - 1) // 2)
+
     def pick(self, t: int, residual: Array, last: Any) -> Any:
-        xp = array_namespace(residual)
-        size = xp.reshape(xp.abs(residual), (-1,))
         if last is None:
             return self.multiple / 1.0364 * _upper_quantile(residual)
-        middle = kernels.kth_largest(size, size.shape[0] - (size.shape[0] - 1) // 2, 0)[0]
-        scale, floor = self.multiple * 1.4826 * middle, self.ratio * last
-        return xp.where(scale > floor, scale, xp.zeros_like(scale) + floor)
+        return _larger(self.scale(residual), self.ratio * last)

@@ -391,7 +391,7 @@ class Alternating:
 
     def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
         factors, memory = state.factors, state.memory
-        if state.block_step is None or state.again is None or factors.copies > 1:
+        if state.block_step is None or factors.copies > 1:
             raise TypeError(
                 f"Alternating needs blocks in which the residual is linear; for "
                 f"{type(problem).__name__} with {type(factors).__name__} use ScaledGD"
@@ -400,9 +400,7 @@ class Alternating:
         # offsets of one side, and no factors yet, leave the other block without columns
         order = tuple(k for k in order if 0 not in factors.blocks[k].shape)
         for k in order:
-            factors = state.factors.moved(k, -state.block_step(k, steps=self.steps))
-            if k != order[-1]:
-                state = state.again(factors)
+            factors = factors.moved(k, -state.block_step(k, steps=self.steps, at=factors))
         return factors if self.project is None else self.project(factors), memory
 
 

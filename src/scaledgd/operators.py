@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from array_api_compat import array_namespace, is_array_api_obj
+from array_api_compat import array_namespace, device, is_array_api_obj
 
 from . import checks, kernels
 from .ambient import Ambient, Dense, RankOneSum, Sparse
 from .factors import Factors, Tucker
 from .kernels import Grid, Pattern
 from .linalg import conj, conjugate_gradients, is_complex
+from .losses import Loss
 
 Array = Any
 
@@ -45,6 +46,64 @@ class Operator:
 
     def adjoint(self, w: Array) -> Ambient:
         raise NotImplementedError
+
+    def residual(self, factors: Factors, y: Array) -> Array:
+        """A(X) − y."""
+        return self.apply(factors) - y
+
+    def squares_and_gradient(
+        self, factors: Factors, y: Array, k: int
+    ) -> tuple[float, Array] | None:
+        """‖A(X) − y‖² and the gradient of ½ that by block k, where one pass gives both."""
+        return None
+
+    def fused_step(
+        self,
+        factors: Factors,
+        k: int,
+        y: Array,
+        kept: Array | None,
+        ridge: Array | None,
+        spread: bool,
+        root: Array | None = None,
+    ) -> Any:
+        """`step_block` for least squares over what is kept, where a kernel does all of it.
+
+        `root` multiplies A(X).
+        """
+        design = factors.design(k)
+        if self.rows is None or design is None or not factors.alone(k):
+            return None
+        if type(self) not in (Full, Entries):
+            return None  # whoever measures in another way means it
+        x = factors.as_mode(k, factors.blocks[k])
+        return self.rows.step_rows(design, k, x, y, ridge, root, kept, spread)
+
+    def step_block(
+        self,
+        factors: Factors,
+        k: int,
+        y: Array,
+        loss: Loss,
+        ridge: Array | None = None,
+        steps: int = 10,
+        spread: bool = False,
+        residual: Array | None = None,
+    ) -> Any:
+        """What block k is to be moved by, backwards, to where a frozen loss is least.
+
+        The least squares that stand for the loss, plus ½ Σ ridge |B|². The residual may be known.
+        """
+        if loss.least_squares:
+            found = self.fused_step(factors, k, y, loss.kept, ridge, spread)
+            if found is not None:
+                return found
+        residual = self.residual(factors, y) if residual is None else residual
+        gradient = factors.pullback_block(self.adjoint(loss(residual)[1]), k)
+        if ridge is not None:
+            gradient = gradient + ridge * factors.blocks[k]
+        weights = loss.curvature(residual)
+        return self.solve_block(factors, k, gradient, ridge, weights, steps, spread)
 
     def solve_block(
         self,
@@ -80,8 +139,11 @@ class Operator:
 
         return conjugate_gradients(normal, gradient, precondition, 1e-2, steps)
 
-    def coverage(self, w: Array) -> Ambient:
-        """How much each entry of X counts: Σ w |A(E)|² for the unit matrix E of that entry."""
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        """How much each entry of X counts: Σ w |A(E)|² for the unit matrix E of that entry.
+
+        Without weights w they are ones, of the kind of another array.
+        """
         raise TypeError(f"{type(self).__name__} does not observe entries one by one")
 
     @property
@@ -131,12 +193,20 @@ class Full(Operator):
     def adjoint(self, w: Array) -> Ambient:
         return Dense(w)
 
-    def coverage(self, w: Array) -> Ambient:
-        return Dense(w)
+    def residual(self, factors: Factors, y: Array) -> Array:
+        # whoever measures in another way means it
+        if type(self).apply is not Full.apply or isinstance(factors, Tucker):
+            return super().residual(factors, y)
+        L, R = factors.modes
+        return kernels.dense_residual(L, R, y)
+
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        xp = array_namespace(like)
+        return Dense(xp.ones(self.shape, dtype=like.dtype, device=device(like)) if w is None else w)
 
     @property
     def rows(self) -> Grid:
-        return Grid(self.shape)
+        return kernels.grid(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +237,9 @@ class Entries(Operator):
         index = checks.index(self.index, shape)
         if index[0].shape[0] == 0:
             raise ValueError("index is empty: no entry is observed, so nothing can be recovered")
-        xp = array_namespace(*index)
         if math.prod(shape) >= 2**63:
             raise ValueError(f"shape {shape} has more entries than 64-bit integers can number")
-        flat = xp.sort(kernels.numbered(index, shape))
-        if bool(xp.any(flat[1:] == flat[:-1])):
+        if not kernels.distinct(index, shape):
             raise ValueError(
                 "index names some entry more than once; average repeated observations first"
             )
@@ -188,13 +256,33 @@ class Entries(Operator):
         return {"index": self.index[0]}
 
     def apply(self, factors: Factors) -> Array:
-        return factors.gather(self.index)
+        return self._values(factors, None)
+
+    def residual(self, factors: Factors, y: Array) -> Array:
+        if type(self).apply is not Entries.apply:
+            return super().residual(factors, y)
+        return self._values(factors, y)
+
+    def _values(self, factors: Factors, y: Array | None) -> Array:
+        found = None
+        if not isinstance(factors, Tucker):
+            found = self.pattern.residual(factors.modes, y)
+        return factors.gather(self.index, y) if found is None else found
+
+    def squares_and_gradient(
+        self, factors: Factors, y: Array, k: int
+    ) -> tuple[float, Array] | None:
+        if isinstance(factors, Tucker) or factors.copies > 1 or type(self) is not Entries:
+            return None
+        modes = factors.modes
+        found = self.pattern.squares_and_gradient(modes[k], modes[1 - k], y, k)
+        return None if found is None else (found[0], factors.part(k, found[1]))
 
     def adjoint(self, w: Array) -> Ambient:
         return Sparse(self.pattern, w)
 
-    def coverage(self, w: Array) -> Ambient:
-        return Sparse(self.pattern, w)
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        return Sparse(self.pattern, self.pattern.ones(like) if w is None else w)
 
     @property
     def rows(self) -> Pattern:
@@ -275,8 +363,21 @@ class Weighted(Around):
         whole = self.root**2 if weights is None else self.root**2 * weights
         return self.operator.solve_block(factors, k, gradient, ridge, whole, steps, spread)
 
-    def coverage(self, w: Array) -> Ambient:
-        return self.operator.coverage(self.root**2 * w)
+    def fused_step(
+        self,
+        factors: Factors,
+        k: int,
+        y: Array,
+        kept: Array | None,
+        ridge: Array | None,
+        spread: bool,
+        root: Array | None = None,
+    ) -> Any:
+        whole = self.root if root is None else root * self.root
+        return self.operator.fused_step(factors, k, y, kept, ridge, spread, whole)
+
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        return self.operator.coverage(self.root**2 if w is None else self.root**2 * w, like)
 
 
 @dataclass(frozen=True, eq=False)

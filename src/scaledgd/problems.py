@@ -21,6 +21,52 @@ Array = Any
 
 
 @dataclass(frozen=True, eq=False)
+class _Look:
+    """A problem at some factors, seen through a frozen loss; what is not asked is not computed."""
+
+    problem: Observed
+    factors: Factors
+    loss: Loss
+    known: Array | None = None
+
+    @cached_property
+    def residual(self) -> Array:
+        if self.known is not None:
+            return self.known
+        return self.problem.operator.residual(self.factors, self.problem.y)
+
+    @property
+    def formed(self) -> Array | None:
+        """The residual, if it was needed before."""
+        return self.__dict__.get("residual", self.known)
+
+    @cached_property
+    def _first(self) -> tuple[float, Array] | None:
+        """What one pass over the data gives, where it gives the value and a gradient at once."""
+        if self.known is not None or not isinstance(self.loss, Squared):
+            return None
+        return self.problem.operator.squares_and_gradient(self.factors, self.problem.y, 0)
+
+    @cached_property
+    def value(self) -> Array:
+        if self._first is None:
+            return self.loss.value(self.residual)
+        return array_namespace(self.problem.y).asarray(
+            0.5 * self._first[0], dtype=self.problem.y.dtype
+        )
+
+    def ambient(self) -> Ambient:
+        return self.problem.operator.adjoint(self.problem.scale * self.loss(self.residual)[1])
+
+    def pullback(self) -> Blocks:
+        if self._first is None:
+            return self.factors.pullback(self.ambient())
+        operator, scale = self.problem.operator, self.problem.scale
+        second = operator.squares_and_gradient(self.factors, self.problem.y, 1)
+        return scale * self._first[1], scale * second[1]  # type: ignore[index]
+
+
+@dataclass(frozen=True, eq=False)
 class Observed:
     """Recover X from y ≈ A(X): minimise scale · loss(A(X) − y).
 
@@ -109,49 +155,54 @@ class Observed:
         return self.loss.smooth
 
     def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State:
-        residual = self.operator.apply(factors) - self.y
+        if isinstance(self.loss, Squared):  # nothing to freeze: the residual may never be formed
+            return self._state(_Look(self, factors, self.loss), t, memory or {})
+        residual = self.operator.residual(factors, self.y)
         loss, memory = self.loss.freeze(residual, t, memory or {})
-        return self._state(factors, residual, loss, t, memory)
+        return self._state(_Look(self, factors, loss, residual), t, memory)
 
-    def _state(self, F: Factors, residual: Array, loss: Loss, t: int, memory: Memory) -> State:
-        """The state at F, of a loss that is frozen."""
-        value, weight = loss(residual)
+    def block_step(self, factors: Factors, k: int, ridge: Array | None = None) -> Array:
+        """What block k is to be moved by, backwards, as `State.block_step`; for least squares."""
+        return self.operator.step_block(factors, k, self.y, self.loss, ridge)
+
+    def _state(self, look: _Look, t: int, memory: Memory) -> State:
+        """The state at some factors, of a loss that is frozen."""
+        F, loss = look.factors, look.loss
 
         def block_step(
-            k: int, ridge: Array | None = None, steps: int = 10, spread: bool = False
+            k: int,
+            ridge: Array | None = None,
+            steps: int = 10,
+            spread: bool = False,
+            at: Factors | None = None,
         ) -> Any:
-            gradient = F.pullback_block(self.operator.adjoint(weight), k)
             if ridge is None and self.ridge is not None:
                 ridge = self.ridge[k]
             if ridge is not None:
                 ridge = ridge / self.scale
-                gradient = gradient + ridge * F.blocks[k]
-            curvature = loss.curvature(residual)
-            return self.operator.solve_block(F, k, gradient, ridge, curvature, steps, spread)
-
-        def ambient() -> Ambient:
-            return self.operator.adjoint(self.scale * weight)
+            where = F if at is None else at
+            known = look.formed if where is F else None
+            return self.operator.step_block(where, k, self.y, loss, ridge, steps, spread, known)
 
         def coverage() -> Ambient:
-            kept = loss.curvature(residual)
-            return self.operator.coverage(
-                array_namespace(residual).ones_like(residual) if kept is None else kept
-            )
+            plain = loss.least_squares and loss.kept is None
+            kept = None if plain else loss.curvature(look.residual)
+            return self.operator.coverage(kept, self.y)
 
         return State(
             t,
             F,
-            self.scale * value + self._penalty(F),
-            pullback=lambda: self._with_ridge(F, F.pullback(ambient())),
+            self.scale * look.value + self._penalty(F),
+            pullback=lambda: self._with_ridge(F, look.pullback()),
             objective=lambda G: (
-                self.scale * loss(self.operator.apply(G) - self.y)[0] + self._penalty(G)
+                self.scale * loss.value(self.operator.residual(G, self.y)) + self._penalty(G)
             ),
             memory=memory,
             problem=self,
             block_step=block_step,
-            ambient=ambient,
+            ambient=look.ambient,
             coverage=coverage,
-            again=lambda G: self._state(G, self.operator.apply(G) - self.y, loss, t, memory),
+            again=lambda G: self._state(_Look(self, G, loss), t, memory),
         )
 
     def _penalty(self, factors: Factors) -> Array | float:

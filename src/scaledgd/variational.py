@@ -82,8 +82,8 @@ class Posterior:
         """The noise that the residual and the uncertainty of both blocks show together."""
         xp, r = array_namespace(F.L), F.rank
         (CL, CR), L, R = self.variance, F.L[:, :r], F.R[:, :r]
-        unsure = _products(coverage, 0, R * R + CR[:, :r]) * CL[:, :r]
-        unsure = unsure + _products(coverage, 0, CR[:, :r]) * L * L
+        both = _products(coverage, 0, xp.concat([R * R + CR[:, :r], CR[:, :r]], axis=1))
+        unsure = both[:, :r] * CL[:, :r] + both[:, r:] * L * L
         total = squares + float(xp.sum(unsure))
         for k in (0, 1):
             border = F.partner(k)[:, r:]
@@ -187,12 +187,12 @@ class Variational:
             if not F.blocks[k].shape[1]:
                 continue  # offsets of one side, and no factors yet
             ridge = posterior.ridge(F, k, coverage)
-            step, *inverses = state.block_step(k, ridge, spread=True)  # type: ignore[misc]
+            step, *inverses = state.block_step(k, ridge, spread=True, at=F)  # type: ignore[misc]
             F = F.moved(k, -step)
             posterior = posterior.learnt(F, k, *inverses)
-            state = state.again(F)  # type: ignore[misc]
         floor = FLOOR * mean_square(problem)
-        posterior = posterior.with_noise(F, 2 * float(state.value), coverage, floor)
+        left = 2 * float(state.again(F).value)  # type: ignore[misc]
+        posterior = posterior.with_noise(F, left, coverage, floor)
         F, posterior = posterior.balanced(F)
         return F, {**state.memory, "posterior": posterior}
 

@@ -9,9 +9,8 @@ import math
 import numbers
 import os
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -24,6 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
+from ..kernels.threads import limited
 from ..solve import Record, State
 from .budget import Budget, Desk, Journal, log
 from .cells import Cells, components, magnitude, same_library, scaled_by
@@ -84,9 +84,6 @@ def all_or_nothing(method: Decorated) -> Decorated:
         return self
 
     return whole  # type: ignore[return-value]
-
-
-_limits = threading.Lock()
 
 
 def _described(value: Any) -> str:
@@ -228,7 +225,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             held = self._joined(self._held, held, known.shape)
         stopped: KeyboardInterrupt | None = None
         with (
-            self._threads(),
+            self._threads(self._calm(known)),
             np.errstate(over="ignore", under="ignore"),
             display(type(self).__name__, self.verbose) as shown,
         ):
@@ -311,24 +308,18 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
         return watch
 
-    @contextlib.contextmanager
-    def _threads(self) -> Iterator[None]:
-        if self.n_jobs is None:
-            yield
-            return
-        from joblib import effective_n_jobs
-        from threadpoolctl import threadpool_limits
+    def _calm(self, fresh: Any) -> bool:
+        """Whether a fit leaves but small products to the BLAS."""
+        return False
 
-        # the limit is of the whole process: of fits side by side the first sets and restores it,
-        # because one that restored what another had set would leave it so for ever
-        if not _limits.acquire(blocking=False):
-            yield
-            return
-        try:
-            with threadpool_limits(limits=min(effective_n_jobs(self.n_jobs), os.cpu_count() or 1)):
-                yield
-        finally:
-            _limits.release()
+    def _threads(self, calm: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Limit threads to what was asked for; and the BLAS to one where it has little to do."""
+        jobs = None
+        if self.n_jobs is not None:
+            from joblib import effective_n_jobs
+
+            jobs = min(effective_n_jobs(self.n_jobs), os.cpu_count() or 1)
+        return limited(1 if calm else jobs, jobs)
 
     def _normal(self, cells: Cells) -> tuple[Cells, float]:
         """The cells divided by a power of two, so that their root mean square is about 1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,11 +71,28 @@ class Cells:
     def flat(self) -> Array:
         return array_namespace(self.y).reshape(self.y, (-1,))
 
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """What cells at the same places share."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_known", "_counts")}
+
     def operator(self) -> Operator:
-        plain = Full(self.shape) if self.index is None else Entries(self.index, self.shape)
+        if "plain" not in self._known:
+            full = self.index is None
+            self._known["plain"] = Full(self.shape) if full else Entries(self.index, self.shape)  # type: ignore[arg-type]
+        plain: Operator = self._known["plain"]
         if self.weight is None:
             return plain
         return Weighted(plain, array_namespace(self.y).sqrt(self.weight))
+
+    @property
+    def entries(self) -> kernels.Pattern:
+        """The places, where not all are observed."""
+        self.operator()
+        return self._known["plain"].pattern  # type: ignore[no-any-return]
 
     def problem(self, loss: Loss | None = None, operator: Operator | None = None) -> Observed:
         """Recovery from these cells; rows of equal worth unless they are weighted."""
@@ -85,7 +103,10 @@ class Cells:
         return Observed(operator, y, Squared() if loss is None else loss)
 
     def with_values(self, y: Array) -> Cells:
-        return replace(self, y=y)
+        """Other values at the same places."""
+        other = replace(self, y=y)
+        other.__dict__.update(_known=self._known, _counts=self._counts)
+        return other
 
     def some(self, chosen: Array) -> Cells:
         """The cells at some positions of the flattened data."""
@@ -128,17 +149,23 @@ class Cells:
         )
         return Cells(index, some.y, shape, some.weight)
 
+    @cached_property
+    def _counts(self) -> dict[int, Array]:
+        return {}
+
     def counts(self, mode: int) -> Array:
         """How many cells every slice of a mode has, as floats."""
-        return self.sums(mode, array_namespace(self.y).ones_like(self.flat))
+        if mode not in self._counts:
+            self._counts[mode] = self.sums(mode, None)
+        return self._counts[mode]
 
-    def sums(self, mode: int, values: Array) -> Array:
-        """The sums of values, one per cell, over every slice of a mode."""
+    def sums(self, mode: int, values: Array | None) -> Array:
+        """The sums of values, one per cell, over every slice of a mode; of ones without."""
         xp = array_namespace(self.y)
         if self.index is None:
-            whole = xp.reshape(values, self.shape)
+            whole = xp.reshape(xp.ones_like(self.y) if values is None else values, self.shape)
             return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
-        return kernels.scatter(self.index[mode], values[None, :], self.shape[mode])[:, 0]
+        return kernels.sums(self.index[mode], values, self.shape[mode], self.y)
 
     def along(self, mode: int, values: Array) -> Array:
         """One value per slice of a mode, for every cell, in the shape of y."""
@@ -151,20 +178,15 @@ class Cells:
 def medians(cells: Cells, size: Array, mode: int) -> Array:
     """The median of values over the cells of every slice of a mode; 0 where there are none."""
     xp = array_namespace(size)
+    if cells.index is None and len(cells.shape) == 2:
+        n = cells.shape[1 - mode]
+        middle = kernels.kth_largest(size, n - (n - 1) // 2, 1 - mode)
+        return xp.reshape(middle, (-1,))
     if cells.index is None:
         rows = unfold(size, mode)
-        other = rows.shape[1]
-        return kernels.kth_largest(rows, other - (other - 1) // 2, 1)[:, 0]
-    rows = cells.index[mode]
-    order = xp.argsort(size, stable=True)
-    order = xp.take(order, xp.argsort(xp.take(rows, order), stable=True))
-    every = xp.arange(cells.shape[mode] + 1, dtype=rows.dtype, device=device(rows))
-    starts = xp.searchsorted(xp.take(rows, order), every)
-    counts = starts[1:] - starts[:-1]
-    middle = starts[:-1] + (counts - 1) // 2
-    middle = xp.where(counts > 0, middle, xp.zeros_like(middle))
-    values = xp.take(size, xp.take(order, middle))
-    return xp.where(counts > 0, values, xp.zeros_like(values))
+        n = rows.shape[1]
+        return kernels.kth_largest(rows, n - (n - 1) // 2, 1)[:, 0]
+    return cells.entries.medians(size, mode)
 
 
 def magnitude(cells: Cells) -> float:
@@ -231,18 +253,7 @@ def components(cells: Cells) -> int:
     """Connected parts of the graph that joins the slices that share a cell; empty ones left out."""
     if cells.index is None:
         return 1
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    seats = [host(i) for i in cells.index]
-    offsets = np.concatenate([[0], np.cumsum(cells.shape)])
-    total = int(offsets[-1])
-    ones = np.ones(len(seats[0]), dtype=bool)
-    ends = [(seats[0], seats[k] + offsets[k]) for k in range(1, len(seats))]
-    rows, columns = (np.concatenate(side) for side in zip(*ends, strict=True))
-    edges = coo_array((np.tile(ones, len(ends)), (rows, columns)), shape=(total, total))
-    labels = connected_components(edges.tocsr(), directed=False)[1]
-    seen = np.concatenate(
-        [np.unique(i) + offset for i, offset in zip(seats, offsets, strict=False)]
-    )
-    return len(np.unique(labels[seen]))
+    if "parts" not in cells._known:
+        index = tuple(host(i) for i in cells.index)
+        cells._known["parts"] = kernels.parts(index, cells.shape)
+    return int(cells._known["parts"])

@@ -32,6 +32,7 @@ from .matrix import (
     fit_given,
     fit_grown,
     scales,
+    settled_parts,
     singular,
     with_part,
 )
@@ -96,16 +97,15 @@ class RowModel:
         problem = cells.problem(operator=operator)
         ridge = self.ridge
         if self.posterior is not None:
-            state = problem.linearize(F)
-            ridge = self.posterior.ridge(F, 0, state.coverage())  # type: ignore[misc]
+            ridge = self.posterior.ridge(F, 0, operator.coverage(None, cells.y))
         if self.non_negative:
             positive = F.with_blocks((F.L + 1.0, F.R))
             rounds = NonNegative(update=(0,))
             return solve(problem, positive, rounds, max_iter=100).factors, known  # type: ignore
         if self.threshold is not None:
             return reject_rows(cells, operator, F, 0, self.threshold, ridge), known
-        for _ in range(3):  # the second corrects the rounding of the first
-            F = F.moved(0, -problem.linearize(F).block_step(0, ridge))  # type: ignore[misc]
+        for _ in range(2):  # the second corrects the rounding of the first
+            F = F.moved(0, -problem.block_step(F, 0, ridge))
         return F, known
 
 
@@ -331,7 +331,8 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             state = fit_grown(cells, start, rank, budget)
         else:
             state = fit_given(cells, start, rank, budget, rng)
-        return checked(state, cells, start, rng, budget), None, None
+        state = checked(state, cells, start, rng, budget)
+        return settled_parts(state, cells), None, None
 
     # ---- what was learnt
 
@@ -432,7 +433,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             weight = xp.where(off > self._model.threshold, xp.zeros_like(off), weight)
         cells = replace(cells, weight=weight)
         posterior = self._model.posterior
-        coverage = plain.coverage(weight)
+        coverage = plain.coverage(weight, weight)
         if posterior is None:
             posterior = Posterior.first(F, self._noise)
             if self._model.ridge is not None:

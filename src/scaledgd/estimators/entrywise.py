@@ -45,6 +45,9 @@ class EntrywiseEstimator(LowRankEstimator):
     units of the data (`_values`), and how large those units are (`_unit`).
     """
 
+    def _calm(self, fresh: Any) -> bool:
+        return fresh.index is not None or len(fresh.shape) == 2
+
     def interval(
         self, index: tuple[Array, ...], level: float = 0.95, kind: str = "model"
     ) -> tuple[Array, Array]:

@@ -15,21 +15,26 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from ..factors import Bordered
 from ..initialize import grown, spectral, widened
+from ..kernels.numpy import part_of
 from ..linalg import epsilon, truncated_svd
 from ..methods import Alternating, ScaledLBFGS
 from ..problems import Observed
 from ..solve import Record, Result, State, Stop, StoppingRule
 from ..variational import Posterior, Variational, current, mean_square
 from .budget import Budget, light, log, revived
-from .cells import Cells, held_out, medians
-from .packing import packable
+from .cells import Cells, components, held_out, medians
+from .packing import host, packable
 from .rules import beside_residual, change, settled, stalled, vanished
 
 Array = Any
+
+
+ROUNDS = 2
+"""Of a start: sampling noise hides what more would find."""
 
 
 @packable
@@ -212,6 +217,32 @@ def canonical(F: Bordered) -> Bordered:
     return replace(F, L=xp.concat([L, b], axis=1), R=xp.concat([R, c], axis=1))
 
 
+def settled_parts(state: State, cells: Cells) -> State:
+    """The same fit, where the observations fall into parts that share neither row nor column.
+
+    How the factors of one part lie to those of another the data do not say; here so that no
+    entry between two parts is larger than those within them.
+    """
+    if components(cells) == 1:
+        return state
+    F: Any = state.factors
+    xp, r = array_namespace(F.L), F.rank
+    labels = part_of(tuple(host(i) for i in cells.index or ()), cells.shape)
+    L, R = (host(B).copy() for B in F.blocks)
+    for part in np.unique(labels[0][host(cells.coordinates[0])]):
+        rows, columns = labels[0] == part, labels[1] == part
+        A = Bordered(L[rows, :r], R[columns, :r])
+        if min(rows.sum(), columns.sum()) >= r:
+            U, s, V = singular(A)
+            root = np.sqrt(s)[None, :]
+            L[rows, :r], R[columns, :r] = U * root, V * root
+    there = device(F.L)
+    blocks = tuple(xp.asarray(B, device=there) for B in (L, R))
+    fresh = state.again(F.with_blocks(blocks))  # type: ignore[misc]
+    posterior = Posterior.first(fresh.factors, current(state).noise)
+    return replace(fresh, memory={**state.memory, "posterior": posterior})
+
+
 def edge(cells: Cells, variance: float) -> float:
     """The largest singular value that noise of a variance has on the observed cells."""
     n1, n2 = cells.shape
@@ -270,38 +301,43 @@ def _least_squares(
 
         best = run(_beginning(problem, start, rank), "least squares")
         for _ in range(3 if m >= 3.5 * dof and rank > 1 else 0):
-            if _fits(best) or budget.out_of_time or not structured(best, cells):
+            if _fits(best, budget) or budget.out_of_time or not structured(best, cells):
                 break
             again = run(without_weakest(best, run))
             if float(again.value) > 0.9 * float(best.value):
                 break
             best = again
-        if m >= 3.5 * dof and not (_fits(best) or budget.out_of_time) and structured(best, cells):
+        if (
+            m >= 3.5 * dof
+            and not (_fits(best, budget) or budget.out_of_time)
+            and structured(best, cells)
+        ):
             # a spectrum over many decades is found from its top
             patient = grown(rank, Alternating(), start=start, tol=0.2, max_iter=8, run=refits)
             again = run(patient(problem), "grown")
             best = again if float(again.value) < float(best.value) else best
-        if _fits(best) or m >= 6 * dof or budget.out_of_time:
+        if _fits(best, budget) or m >= 6 * dof or budget.out_of_time:
             return best
     few: list[StoppingRule] = [vanished(0.1 * budget.tol), stalled(1e-4)]
     for first_of in (grown(rank, start=start, run=refits), lambda p: _beginning(p, start, rank)):
         result = budget.run(problem, first_of(problem), ScaledLBFGS(), few, stage="few cells")
         if best is None or float(result.state.value) < float(best.value):
             best = result.state
-        if _fits(best) or budget.out_of_time:
+        if _fits(best, budget) or budget.out_of_time:
             break
     assert best is not None
     return best
 
 
-def _fits(state: State) -> bool:
-    """Whether the data are reproduced: there is no noise to speak of."""
+def _fits(state: State, budget: Budget) -> bool:
+    """Whether the data are reproduced, or as well as was asked: there is no noise to speak of."""
     least = 1e-6 if epsilon(state.factors.blocks[0]) < 1e-10 else 1e-4
+    least = max(least, 0.1 * budget.tol)
     return float(state.value) <= least**2 * float(state.problem.value_at_zero)
 
 
 def _beginning(problem: Observed, start: Bordered, rank: int) -> Bordered:
-    return bordered(spectral(rank, tol=1e-2)(problem), start)
+    return bordered(spectral(rank, rounds=ROUNDS)(problem), start)
 
 
 def without_weakest(state: State, run: Callable[[Any], State]) -> Any:
@@ -603,16 +639,15 @@ def fit_given(
         return fit_few(cells, start, rank, budget, rng)
     else:
         state = least_squares(problem, cells, start, rank, budget)
-    return believed(state, cells) if _fits(state) else refine(problem, state, cells, budget)
+    return believed(state, cells) if _fits(state, budget) else refine(problem, state, cells, budget)
 
 
 def believed(state: State, cells: Cells) -> State:
     """A fit without noise: nothing to learn but that."""
-    state = state.again(canonical(state.factors))  # type: ignore
-    U, s, V = singular(state.factors)  # type: ignore[arg-type]
+    F = canonical(state.factors)  # type: ignore[arg-type]
+    balanced = state.again(with_part(F, *singular(F)))  # type: ignore[misc]
     # below this a singular value is rounding
-    noise = max(mean_square_residual(state, cells), 1e-20 * mean_square(state.problem))
-    balanced = state.again(with_part(state.factors, U, s, V))  # type: ignore
+    noise = max(mean_square_residual(balanced, cells), 1e-20 * mean_square(state.problem))
     posterior = Posterior.first(balanced.factors, noise)
     return prune(replace(balanced, memory={"posterior": posterior}), cells)
 
@@ -625,7 +660,7 @@ def fit_few(
     for rank in sorted({*fewer[:1], *fewer[-1:]}):
         # an exact fit of a smaller rank needs no held-out cells to speak for it
         state = least_squares(cells.problem(), cells, start, rank, budget)
-        if _fits(state):
+        if _fits(state, budget):
             return believed(state, cells)
     for fit, test in held_out(cells, 0.1, rng, 1):
         judge = _judge(Scales(None, None), test)
@@ -640,7 +675,7 @@ def fit_grown(cells: Cells, start: Bordered, cap: int, budget: Budget) -> State:
     if not path.rank and cap and cells.size >= 1.3 * degrees(1, cells.shape):
         # from nothing, few cells look like noise: begin with a fit of rank 1
         state = least_squares(path.problem, cells, path.state.factors, 1, budget)  # type: ignore
-        if _fits(state):
+        if _fits(state, budget):
             return believed(state, cells)
     return refine(path.problem, path.state, cells, budget)
 
@@ -648,7 +683,7 @@ def fit_grown(cells: Cells, start: Bordered, cap: int, budget: Budget) -> State:
 # ---- whether to believe it
 
 
-def doubtful(state: State, cells: Cells) -> bool:
+def doubtful(state: State, cells: Cells, budget: Budget) -> bool:
     """Whether a fit could be nothing but noise, or data that many models fit."""
     F: Any = state.factors
     if not F.rank:
@@ -656,7 +691,7 @@ def doubtful(state: State, cells: Cells) -> bool:
     dof = degrees(F.rank, cells.shape)
     if cells.size < 1.3 * dof:
         return True
-    if _fits(state):
+    if _fits(state, budget):
         return False
     return cells.size < 2 * dof or current(state).noise > 0.3 * mean_square(state.problem)
 
@@ -696,6 +731,6 @@ def checked(
     """The fit, or offsets alone where held-out cells do not speak for more."""
     F: Any = state.factors
     blank = with_part(start, *(x[..., :0] for x in singular(F)))
-    if doubtful(state, cells) and not trusted(cells, blank, F.rank, rng, budget):
+    if doubtful(state, cells, budget) and not trusted(cells, blank, F.rank, rng, budget):
         return begin(cells, blank, None, budget.apart()).state
     return state

@@ -27,6 +27,7 @@ from ..solve import Record, State, Stop, StoppingRule
 from .budget import Budget
 from .cells import Cells, medians
 from .matrix import (
+    ROUNDS,
     Choice,
     believed,
     bordered,
@@ -204,7 +205,8 @@ def _robust_least_squares(
     def run(F: Any, stage: str = "repair") -> State:
         return budget.run(problem, F, Alternating(), _falling(least), stage=stage).state
 
-    state = run(bordered(spectral(rank, tol=1e-2)(problem), start), "rejection")
+    first = spectral(rank, rounds=ROUNDS)(problem)
+    state = run(bordered(first, start), "rejection")
     for _ in range(4):
         share, shares = _rejected(cells, state)
         astray = [bool((x > 0.5).any()) for x in shares]

@@ -12,15 +12,23 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Tucker
-from ..linalg import epsilon, mode_products, norm
+from ..linalg import epsilon, gram, mode_products, norm
 from ..solve import Record, State, Stop, StoppingRule
 
 Array = Any
 
 
 def difference(F: Any, G: Any) -> float:
-    """‖X_F − X_G‖, without the cancellation that Gram matrices would bring."""
+    """‖X_F − X_G‖, without the cancellation that Gram matrices of both would bring."""
     xp = array_namespace(F.blocks[0])
+    if not isinstance(F, Tucker) and F.modes[0].shape == G.modes[0].shape:
+        # X_F − X_G = (L_F − L_G) R_Fᵀ + L_G (R_F − R_G)ᵀ: as good, unless the two cancel
+        (L, R), (K, S) = F.modes, G.modes
+        left, right = xp.concat([L - K, K], axis=1), xp.concat([R, R - S], axis=1)
+        products = gram(left) * gram(right)
+        square, size = float(xp.sum(products)), float(xp.sum(xp.abs(products)))
+        if square > 1e-3 * size:
+            return math.sqrt(square)
     frames = [
         xp.linalg.qr(xp.concat([A, B], axis=1))[1] for A, B in zip(F.modes, G.modes, strict=True)
     ]

@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .. import checks
+from .. import checks, kernels
 from .cells import Cells
 from .labels import dressed, stripped
 
@@ -130,20 +130,18 @@ def _observed(observed: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _dense(values: Any, observed: Any) -> Cells:
-    seen = ~np.isnan(values)
     if observed is not None:
         observed = _observed(observed, values.shape)
-        if bool(np.any(observed & ~np.isfinite(values))):
-            raise ValueError(
-                "X holds NaN or infinity where observed is True; set observed to False there"
-            )
-        seen = observed
-    elif bool(np.any(np.isinf(values))):
+    index, found, strange = kernels.present(values, observed)
+    if strange and observed is not None:
+        raise ValueError(
+            "X holds NaN or infinity where observed is True; set observed to False there"
+        )
+    if strange:
         raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
-    if seen.all():
+    if index is None:
         return Cells(None, values.astype(np.float64), values.shape)
-    index = tuple(np.nonzero(seen))
-    return Cells(index, values[seen].astype(np.float64), values.shape)
+    return Cells(index, found, values.shape)
 
 
 def sparse_cells(X: Any, observed: Any) -> tuple[Cells, Any]:
@@ -155,8 +153,7 @@ def sparse_cells(X: Any, observed: Any) -> tuple[Cells, Any]:
     coordinates = sparse.coo_array(X)
     i, j = (c.astype(np.int64) for c in coordinates.coords)
     values = coordinates.data
-    flat = np.sort(i * X.shape[1] + j)
-    if bool(np.any(flat[1:] == flat[:-1])):
+    if not kernels.distinct((i, j), tuple(X.shape)):
         raise ValueError(
             "X stores some entry more than once; call X.sum_duplicates(), or average them"
         )

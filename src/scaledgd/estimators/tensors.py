@@ -74,7 +74,7 @@ class SliceModel:
             else:
                 problem = shifted.problem(operator=operator)
                 for _ in range(2):
-                    F = F.moved(0, -problem.linearize(F).block_step(0, ridge))  # type: ignore[misc]
+                    F = F.moved(0, -problem.block_step(F, 0, ridge))
             if self.own_offset:
                 own = own + _means(shifted, shifted.y - operator_values(shifted, F), 0)
         return F, own

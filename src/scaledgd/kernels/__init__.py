@@ -22,7 +22,17 @@ from array_api_compat import (
     is_torch_namespace,
 )
 
-from ..linalg import adjoint, conj, gram, identity, mode_product, unfold, whitening
+from ..linalg import (
+    adjoint,
+    conj,
+    epsilon,
+    gram,
+    identity,
+    magnitude2,
+    mode_product,
+    unfold,
+    whitening,
+)
 
 Array = Any
 Index = tuple[Array, ...]
@@ -52,12 +62,19 @@ def numbered(index: Index, shape: tuple[int, ...], skip: int | None = None) -> A
     return flat
 
 
-def gather(modes: tuple[Array, ...], index: Index, core: Array | None = None) -> Array:
-    """The entries of core ×₁ modes[0] ×₂ modes[1] … at `index`.
+def gather(
+    modes: tuple[Array, ...], index: Index, core: Array | None = None, y: Array | None = None
+) -> Array:
+    """The entries of core ×₁ modes[0] ×₂ modes[1] … at `index`, less y.
 
     Without a core (a matrix, L Rᴴ) they are Σ_k Π_j modes[j][index[j], k].
     """
     xp = array_namespace(modes[0])
+    compiled = _fast(*modes)
+    if compiled is not None:
+        found = compiled.values(modes, core, index, y)
+        if found is not None:
+            return found
     parts = []
     if core is None:
         A, B = modes[0], conj(modes[1])  # vecdot conjugates its first argument
@@ -70,7 +87,8 @@ def gather(modes: tuple[Array, ...], index: Index, core: Array | None = None) ->
             parts.append(small.contracted(small.at(index, part), small.rows(index, part)))
     if not parts:
         return xp.zeros_like(modes[0][:0, 0])
-    return parts[0] if len(parts) == 1 else xp.concat(parts)
+    found = parts[0] if len(parts) == 1 else xp.concat(parts)
+    return found if y is None else found - y
 
 
 class _Absorbed:
@@ -139,6 +157,10 @@ class Design(Protocol):
     def transformed(self, T: Array) -> Design:
         """The same for vᵀ T."""
 
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All that it is made of."""
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -158,6 +180,10 @@ class Rows:
 
     def transformed(self, T: Array) -> Rows:
         return Rows(self.M @ T, self.other)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return (self.M,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +219,10 @@ class Contracted:
     def transformed(self, T: Array) -> Contracted:
         return Contracted(T.T @ self.core, self.modes, self.others)
 
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return (self.core, *self.modes)
+
 
 def scatter(rows: Array, values: Array, n: int) -> Array:
     """Row i of the result, of shape (n, width), is the sum of values[:, e] over rows[e] == i."""
@@ -204,6 +234,19 @@ def scatter(rows: Array, values: Array, n: int) -> Array:
     else:
         from .generic import scatter as implementation
     return implementation(rows, values, n)
+
+
+def sums(rows: Array, values: Array | None, n: int, like: Array) -> Array:
+    """The sums of values over rows[e] == i for every i below n; of ones, where there are none."""
+    xp = array_namespace(like)
+    if is_numpy_namespace(xp):
+        import numpy as np
+
+        if values is None or values.dtype.kind == "f":
+            return np.bincount(rows, values, n).astype(like.dtype, copy=False)
+    if values is None:
+        values = xp.ones(rows.shape[0], dtype=like.dtype, device=device(like))
+    return scatter(rows, values[None, :], n)[:, 0]
 
 
 class _RowSystems:
@@ -259,7 +302,7 @@ class _RowSystems:
                 )
             size = xp.max(xp.real(xp.linalg.diagonal(G)), axis=1)
             size = xp.where(size > 0, size, xp.ones_like(size))
-            little = xp.astype(JITTER * size, G.dtype)[:, None, None]
+            little = xp.astype(jitter(G) * size, G.dtype)[:, None, None]
             # row by row x G = t, that is Gᵀ xᵀ = tᵀ
             G = xp.matrix_transpose(G + little * identity(q, like=G))
             solved.append(xp.linalg.solve(G, target[first:last, :, None])[:, :, 0])
@@ -270,9 +313,32 @@ class _RowSystems:
         x = xp.concat(solved) @ adjoint(T)
         return (x, xp.concat(diagonals), total) if spread else x
 
+    def step_rows(
+        self,
+        design: Design,
+        mode: int,
+        x: Array,
+        y: Array,
+        ridge: Array | None = None,
+        root: Array | None = None,
+        kept: Array | None = None,
+        spread: bool = False,
+    ) -> Any:
+        """What every row x of a mode matrix is off its least-squares problem by, in one go.
+
+        That is `solve_rows` for the gradient at x of ½ Σ (root x · v − y)² over the entries that
+        are kept, plus ½ ridge x². None where no kernel does it.
+        """
+        return None
+
 
 JITTER = 1e-10
 """Of the largest weight of a row: below it a direction counts as not observed."""
+
+
+def jitter(x: Array) -> float:
+    """The same, but not below what the precision of x can tell from nothing."""
+    return max(JITTER, 8 * epsilon(x))
 
 
 class Grid(_RowSystems):
@@ -300,6 +366,31 @@ class Pattern(_RowSystems):
 
     def __init__(self, index: Index, shape: tuple[int, ...]) -> None:
         self.index, self.shape = index, shape
+
+    def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array | None:
+        """L Rᵀ (less y) on the entries of a matrix; None where no kernel does it."""
+        return None
+
+    def squares_and_gradient(
+        self, x: Array, M: Array, y: Array, mode: int
+    ) -> tuple[float, Array] | None:
+        """‖X − y‖² of X = x Mᵀ (or its transpose) on the entries, and the gradient of ½ that.
+
+        By x, in one pass over them; None where no kernel does it.
+        """
+        return None
+
+    @cached_property
+    def _ones(self) -> dict[Any, Array]:
+        return {}
+
+    def ones(self, like: Array) -> Array:
+        """A one for every entry."""
+        if like.dtype not in self._ones:
+            self._ones[like.dtype] = array_namespace(like).ones(
+                self.index[0].shape[0], dtype=like.dtype, device=device(like)
+            )
+        return self._ones[like.dtype]
 
     def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
         """Contract the array with `weights` on the pattern, as `Ambient.contract` says."""
@@ -374,6 +465,20 @@ class Pattern(_RowSystems):
             total = total + scatter(xp.take(self.index[mode], part) - first, products, last - first)
         return xp.reshape(total, (last - first, q, q))
 
+    def medians(self, values: Array, mode: int) -> Array:
+        """The lower median of the values of every slice of a mode; 0 where there are none."""
+        xp = array_namespace(values)
+        rows = self.index[mode]
+        order = xp.argsort(values, stable=True)
+        order = xp.take(order, xp.argsort(xp.take(rows, order), stable=True))
+        every = xp.arange(self.shape[mode] + 1, dtype=rows.dtype, device=device(rows))
+        starts = xp.searchsorted(xp.take(rows, order), every)
+        counts = starts[1:] - starts[:-1]
+        middle = starts[:-1] + (counts - 1) // 2
+        middle = xp.where(counts > 0, middle, xp.zeros_like(middle))
+        found = xp.take(values, xp.take(order, middle))
+        return xp.where(counts > 0, found, xp.zeros_like(found))
+
     def squares(self, weights: Array, mode: int) -> Array:
         """Σ |w|² over the entries of every slice of a mode."""
         xp = array_namespace(weights)
@@ -388,13 +493,106 @@ class Pattern(_RowSystems):
         return pattern((self.index[mode], columns), (n, max(n, int(found.shape[0]))))
 
 
+def _fast(*arrays: Array) -> Any:
+    """The compiled kernels, where there are any for such arrays; None elsewhere."""
+    if not is_numpy_namespace(array_namespace(*arrays)):
+        return None
+    from . import compiled
+
+    return compiled if compiled.AVAILABLE else None
+
+
 def pattern(index: Index, shape: tuple[int, ...]) -> Pattern:
     """The entries at `index`, prepared for products."""
+    compiled = _fast(*index)
+    if compiled is not None and max(shape) < 2**31 - 1 and len(shape) < 16:
+        return compiled.CompiledPattern(index, shape)  # type: ignore[no-any-return]
     if len(shape) == 2 and is_numpy_namespace(array_namespace(*index)):
         from .numpy import CSRPattern
 
         return CSRPattern(index, shape)
     return Pattern(index, shape)
+
+
+def grid(shape: tuple[int, ...]) -> Grid:
+    """All entries of an object of some shape, whatever the arrays it is held in."""
+    from .compiled import CompiledGrid
+
+    return CompiledGrid(shape)
+
+
+def distinct(index: Index, shape: tuple[int, ...]) -> bool:
+    """Whether no entry is named twice."""
+    compiled = _fast(*index)
+    if compiled is not None and max(shape) < 2**31 - 1 and len(shape) < 16:
+        return compiled.distinct(index, shape)  # type: ignore[no-any-return]
+    xp = array_namespace(*index)
+    flat = xp.sort(numbered(index, shape))
+    return not bool(xp.any(flat[1:] == flat[:-1]))
+
+
+def parts(index: Index, shape: tuple[int, ...]) -> int:
+    """Connected parts of the graph that joins the slices that share an entry, of NumPy indices."""
+    compiled = _fast(*index)
+    if compiled is not None and max(shape) < 2**31 - 1 and len(shape) < 16:
+        return compiled.parts(index, shape)  # type: ignore[no-any-return]
+    from .numpy import parts as implementation
+
+    return implementation(index, shape)
+
+
+def present(x: Any, observed: Any) -> tuple[Any, Any, bool]:
+    """Where a NumPy array is not NaN, or is said to be observed, and the values there, in double.
+
+    None twice where that is everywhere; and whether any of them is not finite.
+    """
+    import numpy as np
+
+    compiled = _fast(x)
+    if compiled is not None and compiled.suits(x):
+        return compiled.present(x, observed)  # type: ignore[no-any-return]
+    seen = ~np.isnan(x) if observed is None else observed
+    strange = bool(np.any(seen & ~np.isfinite(x)))
+    if seen.all():
+        return None, None, strange
+    return tuple(np.nonzero(seen)), x[seen].astype(np.float64), strange
+
+
+def dense_residual(L: Array, R: Array, Y: Array) -> Array:
+    """L Rᵀ − Y."""
+    compiled = _fast(Y)
+    found = None if compiled is None else compiled.dense_residual(L, R, Y)
+    return L @ R.T - Y if found is None else found
+
+
+def kth_magnitude(x: Array, k: int) -> Array:
+    """The k-th largest magnitude (k ≥ 1) in an array of any shape, a 0-d array."""
+    xp, n = array_namespace(x), math.prod(x.shape)
+    compiled = _fast(x)
+    if compiled is not None and compiled.suits(x):
+        return compiled.kth_magnitude(x, n - k)
+    return kth_largest(xp.reshape(xp.abs(x), (-1,)), k, 0)[0]
+
+
+def within(x: Array, threshold: Any) -> tuple[Array, Array, Array, Array]:
+    """Where |x| does not exceed a threshold; how often, Σ |x|² there, and the largest |x|."""
+    xp = array_namespace(x)
+    compiled = _fast(x)
+    if compiled is not None and compiled.suits(x):
+        return compiled.within(x, float(threshold))  # type: ignore[no-any-return]
+    size = xp.abs(x)
+    kept = size <= threshold
+    inside = xp.where(kept, size, xp.zeros_like(size))
+    return kept, xp.count_nonzero(kept), xp.sum(inside * inside), xp.max(inside)
+
+
+def kept_squares(x: Array, kept: Array) -> Array:
+    """Σ |x|² over what is kept, a 0-d array."""
+    xp = array_namespace(x)
+    compiled = _fast(x)
+    if compiled is not None and compiled.suits(x):
+        return compiled.kept_squares(x, kept)
+    return xp.sum(magnitude2(x * xp.astype(kept, x.dtype)))
 
 
 def kth_largest(x: Array, k: int, axis: int) -> Array:
@@ -404,6 +602,9 @@ def kth_largest(x: Array, k: int, axis: int) -> Array:
     if is_numpy_namespace(xp):
         import numpy as np
 
+        compiled = _fast(x)
+        if compiled is not None and compiled.suits(x):
+            return compiled.kth_of_fibres(x, n - k, axis)
         return np.take(np.partition(x, n - k, axis=axis), [n - k], axis=axis)
     if is_torch_namespace(xp):
         return x.kthvalue(n - k + 1, dim=axis, keepdim=True).values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,31 @@ def scatter(rows: Array, values: Array, n: int) -> Array:
     m = rows.shape[0]
     ones = np.ones(m, dtype=values.dtype)
     return csc_array((ones, rows, np.arange(m + 1)), shape=(n, m)) @ values.T
+
+
+def part_of(index: Index, shape: tuple[int, ...]) -> list[Array]:
+    """For every mode the number of the part that each slice is in.
+
+    Parts are those of the graph that joins the slices that share an entry; a slice without
+    entries is one of its own.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    offsets = np.concatenate([[0], np.cumsum(shape)])
+    total = int(offsets[-1])
+    ends = [(index[0], index[k] + offsets[k]) for k in range(1, len(index))]
+    rows, columns = (np.concatenate(side) for side in zip(*ends, strict=True))
+    ones = np.ones(len(rows), dtype=bool)
+    edges = coo_array((ones, (rows, columns)), shape=(total, total))
+    labels = connected_components(edges.tocsr(), directed=False)[1]
+    return [labels[a:b] for a, b in itertools.pairwise(offsets)]
+
+
+def parts(index: Index, shape: tuple[int, ...]) -> int:
+    """How many parts there are, those without entries left out."""
+    labels = part_of(index, shape)
+    return len(np.unique(labels[0][index[0]]))
 
 
 class CSRPattern(Pattern):

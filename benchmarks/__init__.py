@@ -1,0 +1,1 @@
+"""scaledgd beside the libraries a user could pick instead: `python -m benchmarks`."""

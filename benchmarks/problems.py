@@ -1,0 +1,171 @@
+"""The problems P1 to P6, each with the accuracy that a contestant has to reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Data, and how far an estimate is off.
+
+    Attributes
+    ----------
+    name : str
+        Such as "P1 κ=10 1e-06".
+    kind : {"completion", "robust", "tensor", "ratings"}
+    target : float
+        The error to be reached.
+    error : callable
+        Of an estimate: a function of coordinates for completion and ratings, a dense array
+        otherwise.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    rank: Any
+    data: dict[str, Array]
+    target: float
+    error: Any = field(repr=False)
+
+
+def _spectrum(kappa: float, rank: int) -> Array:
+    return np.linspace(1, 1 / kappa, rank)
+
+
+def _factors(n1: int, n2: int, rank: int, kappa: float, rng: Any) -> tuple[Array, Array]:
+    """Factors of a matrix whose entries have root mean square 1."""
+    U, V = (np.linalg.qr(rng.standard_normal((n, rank)))[0] for n in (n1, n2))
+    s = _spectrum(kappa, rank)
+    return U * s * (math.sqrt(n1 * n2) / np.linalg.norm(s)), V
+
+
+def completion(kappa: float, target: float, seed: int = 1) -> Problem:
+    """P1: 1000 × 1000, rank 10, a fifth observed, no noise."""
+    n, r = 1000, 10
+    rng = np.random.default_rng(seed)
+    L, R = _factors(n, n, r, kappa, rng)
+    X = L @ R.T
+    i, j = np.nonzero(rng.random((n, n)) < 0.2)
+    data = {"rows": i, "columns": j, "values": X[i, j]}
+
+    def error(estimate: Any) -> float:
+        return float(np.linalg.norm(estimate() - X) / np.linalg.norm(X))
+
+    name = f"P1 completion 1000², κ={kappa:g}, to {target:g}"
+    return Problem(name, "completion", (n, n), r, data, target, error)
+
+
+def large(seed: int = 1, share: float = 1.0) -> Problem:
+    """P2: 50,000 × 20,000, rank 16, 10 million observed, κ = 10, noise 0.05 of the rms."""
+    n1, n2, r = int(50_000 * share), int(20_000 * share), 16
+    m = int(10_000_000 * share**2)
+    rng = np.random.default_rng(seed)
+    L, R = _factors(n1, n2, r, 10, rng)
+    flat = np.unique(rng.integers(0, n1 * n2, int(1.11 * m)))
+    flat = np.sort(rng.choice(flat, min(len(flat), int(1.1 * m)), replace=False))
+    i, j = flat // n2, flat % n2
+    y = np.concatenate(
+        [np.einsum("ek,ek->e", L[a], R[b]) for a, b in _chunks(i, j)]
+    ) + 0.05 * rng.standard_normal(len(i))
+    test = rng.random(len(i)) < 1 / 11
+    data = {"rows": i[~test], "columns": j[~test], "values": y[~test]}
+    hidden = i[test], j[test], y[test]
+    # least squares that knows the other factor loses r degrees of freedom per row and column
+    best = 0.05 * math.sqrt(1 + r * (n1 + n2) / (~test).sum())
+
+    def error(estimate: Any) -> float:
+        a, b, truth = hidden
+        return float(np.sqrt(np.mean((estimate((a, b)) - truth) ** 2))) / best - 1
+
+    name = f"P2 completion {n1}×{n2}, {len(data['values']) / 1e6:.1f} M entries, noise"
+    return Problem(name, "completion", (n1, n2), r, data, 0.01, error)
+
+
+def _chunks(i: Array, j: Array, size: int = 1 << 18) -> Iterator[tuple[Array, Array]]:
+    for s in range(0, len(i), size):
+        yield i[s : s + size], j[s : s + size]
+
+
+def scarce(kappa: float, ratio: float, seed: int) -> Problem:
+    """P3: 500 × 500, rank 10, a multiple of the degrees of freedom observed; success is 1e-6."""
+    n, r = 500, 10
+    rng = np.random.default_rng(seed)
+    L, R = _factors(n, n, r, kappa, rng)
+    X = L @ R.T
+    m = round(ratio * r * (2 * n - r))
+    while True:
+        flat = rng.choice(n * n, m, replace=False)
+        i, j = flat // n, flat % n
+        if min(np.bincount(i, minlength=n).min(), np.bincount(j, minlength=n).min()) >= r:
+            break
+    data = {"rows": i, "columns": j, "values": X[i, j]}
+
+    def error(estimate: Any) -> float:
+        return float(np.linalg.norm(estimate() - X) / np.linalg.norm(X))
+
+    name = f"P3 {ratio:g} × degrees of freedom, κ={kappa:g}, seed {seed}"
+    return Problem(name, "completion", (n, n), r, data, 1e-6, error)
+
+
+def robust(kappa: float, seed: int = 1) -> Problem:
+    """P4: robust PCA, 1000 × 1000, rank 10, a tenth wrong by up to ±10 rms."""
+    n, r = 1000, 10
+    rng = np.random.default_rng(seed)
+    L, R = _factors(n, n, r, kappa, rng)
+    X = L @ R.T
+    wrong = rng.random((n, n)) < 0.1
+    data = {"Y": X + wrong * rng.uniform(-10, 10, (n, n))}
+
+    def error(estimate: Array) -> float:
+        return float(np.linalg.norm(estimate - X) / np.linalg.norm(X))
+
+    name = f"P4 robust PCA 1000², κ={kappa:g}, to 1e-06"
+    return Problem(name, "robust", (n, n), r, data, 1e-6, error)
+
+
+def tensor(kappa: float, seed: int = 1) -> Problem:
+    """P5: 100 × 100 × 100, multilinear rank 5, a tenth observed."""
+    n, r = 100, 5
+    rng = np.random.default_rng(seed)
+    U = [np.linalg.qr(rng.standard_normal((n, r)))[0] for _ in range(3)]
+    core = np.where(np.indices((r, r, r)).sum(0) % r == 0, 1 / math.sqrt(r), 0.0)
+    core = core * _spectrum(kappa, r)[:, None, None]
+    X = np.einsum("abc,ia,jb,kc->ijk", core, *U, optimize=True)
+    X *= math.sqrt(X.size) / np.linalg.norm(X)
+    observed = rng.random(X.shape) < 0.1
+    data = {"X": np.where(observed, X, np.nan), "observed": observed}
+
+    def error(estimate: Array) -> float:
+        return float(np.linalg.norm(estimate - X) / np.linalg.norm(X))
+
+    name = f"P5 tensor completion 100³, κ={kappa:g}, to 1e-06"
+    return Problem(name, "tensor", X.shape, (r, r, r), data, 1e-6, error)
+
+
+def ratings(path: Path) -> Problem:
+    """P6: ratings from a local copy: an npz with user, item, rating and is_test."""
+    with np.load(path) as found:
+        user, item, rating, test = (found[k] for k in ("user", "item", "rating", "is_test"))
+    test = test.astype(bool)
+    shape = int(user.max()) + 1, int(item.max()) + 1
+    train = {"rows": user[~test], "columns": item[~test], "values": rating[~test]}
+    train = {k: v.astype(np.float64 if k == "values" else np.int64) for k, v in train.items()}
+    low, high = float(rating.min()), float(rating.max())
+    hidden = user[test].astype(np.int64), item[test].astype(np.int64), rating[test]
+
+    def error(estimate: Any) -> float:
+        a, b, truth = hidden
+        return float(np.sqrt(np.mean((np.clip(estimate((a, b)), low, high) - truth) ** 2)))
+
+    data = {**train, "bounds": np.asarray([low, high])}
+    return Problem(f"P6 ratings {path.stem}", "ratings", shape, None, data, math.inf, error)

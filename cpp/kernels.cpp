@@ -1,0 +1,591 @@
+// The hot loops, compiled once for every instruction set (see CMakeLists.txt).
+//
+// All names but one are local to this file and nothing of the standard library is instantiated
+// here: the linker must never mix code for different instruction sets.
+#include "kernels.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+using namespace scaledgd;
+
+template <class T> struct Lanes {
+    typedef T type __attribute__((vector_size(32)));
+    typedef T loose __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+    static constexpr int64_t count = 32 / sizeof(T);
+};
+template <class T> using vec = typename Lanes<T>::type;
+
+template <class T> inline vec<T> load(const T* p) {
+    return *reinterpret_cast<const typename Lanes<T>::loose*>(p);
+}
+template <class T> inline void store(T* p, vec<T> v) {
+    *reinterpret_cast<typename Lanes<T>::loose*>(p) = v;
+}
+inline double add(vec<double> v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+inline float add(vec<float> v) {
+    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+}
+
+// Scratch memory that only grows.
+template <class T> struct Scratch {
+    T* data = nullptr;
+    int64_t size = 0;
+    T* at_least(int64_t n) {
+        if (n > size) {
+            std::free(data);
+            size = n + n / 2;
+            const int64_t bytes = (size * int64_t(sizeof(T)) + 127) / 64 * 64;
+            data = static_cast<T*>(std::aligned_alloc(64, bytes));
+            if (data == nullptr) std::abort();
+        }
+        return data;
+    }
+    ~Scratch() { std::free(data); }
+};
+
+template <class T>
+inline T dot(const T* a, const T* b, int64_t n) {  // n is a multiple of the lanes
+    vec<T> sum = {};
+    for (int64_t k = 0; k < n; k += Lanes<T>::count) sum += load(a + k) * load(b + k);
+    return add(sum);
+}
+
+template <class T>
+inline T dot_of_any(const T* a, const T* b, int64_t n) {
+    const int64_t most = n / Lanes<T>::count * Lanes<T>::count;
+    T sum = dot(a, b, most);
+    for (int64_t k = most; k < n; ++k) sum += a[k] * b[k];
+    return sum;
+}
+
+template <class T>
+inline void axpy(T s, const T* a, T* b, int64_t n) {
+    for (int64_t k = 0; k < n; k += Lanes<T>::count) store(b + k, load(b + k) + s * load(a + k));
+}
+
+constexpr int64_t AHEAD = 12;  // entries whose row is fetched before its turn
+
+inline void prefetch(const void* p, int64_t bytes) {
+    for (int64_t k = 0; k < bytes; k += 64) __builtin_prefetch(static_cast<const char*>(p) + k);
+}
+
+// c = the Kronecker product of rows of the factors; the first runs slowest.
+template <class T>
+inline void kronecker(const Design<T>& d, const int64_t* at, T* c) {
+    int64_t n = 1;
+    c[0] = 1;
+    for (int f = 0; f < d.factors; ++f) {
+        const T* row = d.factor[f] + at[f] * d.width[f];
+        const int64_t w = d.width[f];
+        for (int64_t a = n - 1; a >= 0; --a) {
+            const T s = c[a];
+            for (int64_t b = 0; b < w; ++b) c[a * w + b] = s * row[b];
+        }
+        n *= w;
+    }
+}
+
+// The vector v of entry e: a row of the table itself, or a combination of some.
+template <class T>
+__attribute__((noinline)) const T* vector(const Design<T>& d, const Side& side, int64_t e, T* v, T* c) {
+    const T* rows = d.table + int64_t(side.other[0][e]) * d.terms * d.qp;
+    if (d.factors == 0) return rows;
+    int64_t at[MAX_MODES];
+    for (int f = 0; f < d.factors; ++f) at[f] = side.other[f + 1][e];
+    kronecker(d, at, c);
+    for (int64_t k = 0; k < d.qp; k += Lanes<T>::count) {
+        vec<T> sum = {};
+        for (int64_t s = 0; s < d.terms; ++s) sum += c[s] * load(rows + s * d.qp + k);
+        store(v + k, sum);
+    }
+    return v;
+}
+
+// ---- residuals and gradients in one pass, the rank known when this is compiled
+
+template <class T, int V>
+double pass_of(const Pass<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t W = Lanes<T>::count;
+    const int64_t q = p.design.q, qp = V ? V * W : p.design.qp, nv = qp / W;
+    const T *table = p.design.table, *y = p.y, *weights = p.weights;
+    const int32_t* other = p.side.other[0];
+    const int64_t *starts = p.side.starts, *position = p.side.position, end = starts[last];
+    T *residual = p.residual, *sums = p.sums;
+    Scratch<T> memory;
+    T* far = memory.at_least(qp);
+    double squares = 0;
+    for (int64_t i = first; i < last; ++i) {
+        const T* x = p.x ? p.x + i * qp : nullptr;
+        vec<T> near[V ? V : 1];
+        for (int k = 0; k < V; ++k) near[k] = vec<T>{};
+        if (!V) std::memset(far, 0, qp * sizeof(T));
+        double row = 0;
+        for (int64_t e = starts[i], stop = starts[i + 1]; e < stop; ++e) {
+            if (e + AHEAD < end) prefetch(table + int64_t(other[e + AHEAD]) * qp, qp * sizeof(T));
+            const T* v = table + int64_t(other[e]) * qp;
+            T w;
+            if (x) {
+                vec<T> sum = load(x) * load(v);
+                for (int64_t k = 1; k < nv; ++k) sum += load(x + k * W) * load(v + k * W);
+                w = add(sum);
+                if (y) w -= y[e];
+                if (residual) residual[position ? position[e] : e] = w;
+                row += double(w) * double(w);
+            } else {
+                w = weights ? weights[e] : T(1);
+            }
+            if (!sums) continue;
+            for (int k = 0; k < V; ++k) near[k] += w * load(v + k * W);
+            if (!V) axpy(w, v, far, qp);
+        }
+        squares += row;
+        if (!sums) continue;
+        for (int k = 0; k < V; ++k) store(far + k * W, near[k]);
+        std::memcpy(sums + i * q, far, q * sizeof(T));
+    }
+    return squares;
+}
+
+template <class T>
+double pass(const Pass<T>& p, int64_t first, int64_t last) {
+    switch (p.design.qp / Lanes<T>::count) {
+        case 1: return pass_of<T, 1>(p, first, last);
+        case 2: return pass_of<T, 2>(p, first, last);
+        case 3: return pass_of<T, 3>(p, first, last);
+        case 4: return pass_of<T, 4>(p, first, last);
+        case 5: return pass_of<T, 5>(p, first, last);
+        case 6: return pass_of<T, 6>(p, first, last);
+        case 8: return pass_of<T, 8>(p, first, last);
+        default: return pass_of<T, 0>(p, first, last);
+    }
+}
+
+// ---- rows as small least-squares problems
+
+constexpr int64_t BLOCK = 256;  // vectors v at a time, which stay in cache
+
+// G[4 rows from i][V vectors from j] += sum over entries of v v'
+template <class T, int V>
+void tile(const T* v, int64_t m, int64_t qp, int64_t i, int64_t j, double* G) {
+    constexpr int64_t W = Lanes<T>::count;
+    vec<T> sum[4][V];
+    for (int a = 0; a < 4; ++a)
+        for (int b = 0; b < V; ++b) sum[a][b] = vec<T>{};
+    for (int64_t e = 0; e < m; ++e, v += qp) {
+        vec<T> right[V];
+        for (int b = 0; b < V; ++b) right[b] = load(v + j + b * W);
+        for (int a = 0; a < 4; ++a)
+            for (int b = 0; b < V; ++b) sum[a][b] += v[i + a] * right[b];
+    }
+    for (int a = 0; a < 4; ++a)
+        for (int b = 0; b < V; ++b)
+            for (int64_t k = 0; k < W; ++k) G[(i + a) * qp + j + b * W + k] += sum[a][b][k];
+}
+
+// The upper triangle of G += sum of v v'.
+template <class T>
+void add_gram(const T* v, int64_t m, int64_t qp, double* G) {
+    constexpr int64_t W = Lanes<T>::count;
+    for (int64_t i = 0; i < qp; i += 4) {
+        int64_t j = i / W * W;
+        for (; j + 3 * W <= qp; j += 3 * W) tile<T, 3>(v, m, qp, i, j, G);
+        if (j + 2 * W <= qp) tile<T, 2>(v, m, qp, i, j, G);
+        else if (j + W <= qp) tile<T, 1>(v, m, qp, i, j, G);
+    }
+}
+
+// Four systems at a time, one in each lane: G[k][j] is entry (k, j) of all four.
+typedef vec<double> four;
+constexpr int64_t FOUR = Lanes<double>::count;
+
+// The upper triangle of G becomes that of D C with G = C'D C, C with a unit diagonal.
+void factorise(four* G, int64_t q, four* inverse) {
+    for (int64_t k = 0; k < q; ++k) {
+        const four pivot = G[k * q + k];
+        inverse[k] = pivot > 0 ? 1 / pivot : four{};  // what is not determined is left alone
+        for (int64_t i = k + 1; i < q; ++i) {
+            const four s = G[k * q + i] * inverse[k];
+            for (int64_t j = i; j < q; ++j) G[i * q + j] -= s * G[k * q + j];
+        }
+    }
+}
+
+void forward(const four* G, const four* inverse, four* b, int64_t q) {
+    for (int64_t k = 0; k < q; ++k) {
+        const four s = b[k] * inverse[k];
+        for (int64_t j = k + 1; j < q; ++j) b[j] -= s * G[k * q + j];
+    }
+}
+
+void backward(const four* G, const four* inverse, four* b, int64_t q) {
+    for (int64_t k = q - 1; k >= 0; --k) {
+        four s = b[k];
+        for (int64_t j = k + 1; j < q; ++j) s -= G[k * q + j] * b[j];
+        b[k] = s * inverse[k];
+    }
+}
+
+// The vectors of a row, one below the other, with their weights; and, where they are
+// measured, the right-hand sides. V vectors of lanes each, or as many as there are.
+template <class T, int V>
+int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t most, T* v, T* y, T* c) {
+    constexpr int64_t W = Lanes<T>::count;
+    const Design<T>& d = p.design;
+    const Side& side = p.side;
+    const int64_t qp = V ? V * W : d.qp, whole = d.terms * qp;
+    const int64_t end = side.starts[i + 1], ahead = side.starts[side.rows] - AHEAD;
+    const T *table = d.table, *measured = p.y, *roots = p.root;
+    const uint8_t* kept = p.kept;
+    const int32_t* other = side.other[0];
+    const bool combined = d.factors > 0;
+    int64_t m = 0, e = from;
+    if (!combined && !kept && !roots) {  // most often
+        const int64_t count = end - e < most ? end - e : most;
+        for (; m < count; ++m, ++e, v += qp) {
+            if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * qp, qp * sizeof(T));
+            const T* row = table + int64_t(other[e]) * qp;
+            for (int64_t k = 0; k < qp; k += W) store(v + k, load(row + k));
+        }
+        if (measured) std::memcpy(y, measured + from, m * sizeof(T));
+        from = e;
+        return m;
+    }
+    for (; e < end && m < most; ++e) {
+        if (kept && !kept[e]) continue;
+        if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * whole, whole * sizeof(T));
+        T* to = v + m * qp;
+        const T* row = combined ? vector(d, side, e, to, c) : table + int64_t(other[e]) * qp;
+        const T root = roots ? roots[e] : T(1);
+        if (roots || !combined)
+            for (int64_t k = 0; k < qp; k += W) store(to + k, root * load(row + k));
+        if (measured) y[m] = measured[e];
+        ++m;
+    }
+    from = e;
+    return m;
+}
+
+template <class T>
+int64_t fill(const Solve<T>& p, int64_t i, int64_t& from, int64_t most, T* v, T* y, T* c) {
+    switch (p.design.qp / Lanes<T>::count) {
+        case 1: return fill_of<T, 1>(p, i, from, most, v, y, c);
+        case 2: return fill_of<T, 2>(p, i, from, most, v, y, c);
+        case 3: return fill_of<T, 3>(p, i, from, most, v, y, c);
+        case 4: return fill_of<T, 4>(p, i, from, most, v, y, c);
+        default: return fill_of<T, 0>(p, i, from, most, v, y, c);
+    }
+}
+
+// A ridge counts as q more entries that measured zero.
+template <class T>
+int64_t fill_ridge(const Solve<T>& p, int64_t i, T* v, T* y) {
+    const int64_t q = p.design.q, qp = p.design.qp;
+    int64_t m = 0;
+    for (int64_t j = 0; p.ridge && j < q; ++j) {
+        const T value = p.ridge[(p.same_ridge ? 0 : i * q) + j];
+        if (!(value > 0)) continue;
+        const T root = std::sqrt(value);
+        for (int64_t k = 0; k < qp; ++k) v[m * qp + k] = k < q ? root * p.turn[j * q + k] : 0;
+        y[m++] = 0;
+    }
+    return m;
+}
+
+// g += sum of (x . v - y) v, the number of vectors in v known when this is compiled, or 0
+template <class T, int V>
+void add_gradient_of(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
+    constexpr int64_t W = Lanes<T>::count;
+    vec<T> sums[V ? V : 1];
+    for (int k = 0; k < V; ++k) sums[k] = vec<T>{};
+    for (int64_t e = 0; e < m; ++e, v += qp) {
+        const T w = dot(x, v, V ? V * W : qp) - y[e];
+        for (int k = 0; k < V; ++k) sums[k] += w * load(v + k * W);
+        if (!V) axpy(w, v, g, qp);
+    }
+    for (int k = 0; k < V; ++k) store(g + k * W, load(g + k * W) + sums[k]);
+}
+
+template <class T>
+void add_gradient(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
+    switch (qp / Lanes<T>::count) {
+        case 1: return add_gradient_of<T, 1>(x, v, y, m, qp, g);
+        case 2: return add_gradient_of<T, 2>(x, v, y, m, qp, g);
+        case 3: return add_gradient_of<T, 3>(x, v, y, m, qp, g);
+        case 4: return add_gradient_of<T, 4>(x, v, y, m, qp, g);
+        case 5: return add_gradient_of<T, 5>(x, v, y, m, qp, g);
+        case 6: return add_gradient_of<T, 6>(x, v, y, m, qp, g);
+        case 8: return add_gradient_of<T, 8>(x, v, y, m, qp, g);
+        case 16: return add_gradient_of<T, 16>(x, v, y, m, qp, g);
+        default: return add_gradient_of<T, 0>(x, v, y, m, qp, g);
+    }
+}
+
+// G (qp, qp), its upper triangle, and b of row i.
+template <class T>
+void form(const Solve<T>& p, int64_t i, T* v, T* y, T* x, T* g, T* c, int64_t most, double* G, double* b) {
+    const int64_t q = p.design.q, qp = p.design.qp;
+    std::memset(G, 0, qp * qp * sizeof(double));
+    for (int64_t k = 0; k < qp; ++k) {
+        x[k] = p.x && k < q ? p.x[i * q + k] : T(0);
+        b[k] = p.target && k < q ? p.target[i * q + k] : T(0);
+    }
+    auto account = [&](int64_t m) {
+        add_gram(v, m, qp, G);
+        if (p.target) return;
+        for (int64_t k = 0; k < qp; ++k) g[k] = 0;
+        add_gradient(x, v, y, m, qp, g);
+        for (int64_t k = 0; k < q; ++k) b[k] += g[k];
+    };
+    for (int64_t e = p.side.starts[i], m; (m = fill(p, i, e, most, v, y, c)) > 0;) account(m);
+    if (p.whole)
+        for (int64_t k = 0; k < q; ++k)
+            for (int64_t j = k; j < q; ++j) G[k * qp + j] = p.whole[k * q + j] - G[k * qp + j];
+    if (const int64_t m = fill_ridge(p, i, v, y)) account(m);
+    double size = 0;
+    for (int64_t k = 0; k < q; ++k) size = G[k * qp + k] > size ? G[k * qp + k] : size;
+    for (int64_t k = 0; k < q; ++k) G[k * qp + k] += p.jitter * (size > 0 ? size : 1);
+}
+
+template <class T>
+void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
+    const Design<T>& d = p.design;
+    const int64_t q = d.q, qp = d.qp, most = BLOCK > q ? BLOCK : q;
+    Scratch<T> vectors;
+    Scratch<double> numbers;
+    Scratch<four> lanes;
+    T* v = vectors.at_least(most * qp + most + 2 * qp + d.terms);
+    T *y = v + most * qp, *x = y + most, *g = x + qp, *c = g + qp;
+    double* G = numbers.at_least(qp * qp + qp);
+    double* b = G + qp * qp;
+    four* G4 = lanes.at_least(3 * q * q + 2 * q);
+    four *Z = G4 + q * q, *total = Z + q * q, *b4 = total + q * q, *inverse = b4 + q;
+    for (int64_t k = 0; k < q * q; ++k) total[k] = four{};
+    for (int64_t i = first; i < last; i += FOUR) {
+        const int64_t rows = last - i < FOUR ? last - i : FOUR;
+        for (int64_t lane = 0; lane < FOUR; ++lane) {
+            if (lane < rows) form(p, i + lane, v, y, x, g, c, most, G, b);
+            for (int64_t k = 0; k < q; ++k) {
+                b4[k][lane] = lane < rows ? b[k] : 0;
+                for (int64_t j = k; j < q; ++j) G4[k * q + j][lane] = lane < rows ? G[k * qp + j] : 0;
+            }
+        }
+        factorise(G4, q, inverse);
+        forward(G4, inverse, b4, q);
+        backward(G4, inverse, b4, q);
+        for (int64_t lane = 0; lane < rows; ++lane)
+            for (int64_t k = 0; k < q; ++k) p.step[(i + lane) * q + k] = T(b4[k][lane]);
+        if (!p.diagonals) continue;
+        // T inverse T' = Z'D^-1 Z with Z = C'^-1 T'; a lane without a row has no D^-1
+        for (int64_t j = 0; j < q; ++j) {
+            four square = {};
+            for (int64_t k = 0; k < q; ++k) b4[k] = four{} + double(p.turn[j * q + k]);
+            forward(G4, inverse, b4, q);
+            for (int64_t k = 0; k < q; ++k) {
+                Z[k * q + j] = b4[k];
+                square += b4[k] * b4[k] * inverse[k];
+            }
+            for (int64_t lane = 0; lane < rows; ++lane) p.diagonals[(i + lane) * q + j] = T(square[lane]);
+        }
+        for (int64_t k = 0; k < q; ++k)
+            for (int64_t a = 0; a < q; ++a) {
+                const four s = Z[k * q + a] * inverse[k];
+                for (int64_t j = a; j < q; ++j) total[a * q + j] += s * Z[k * q + j];
+            }
+    }
+    for (int64_t a = 0; p.total && a < q; ++a)
+        for (int64_t j = a; j < q; ++j) p.total[a * q + j] = p.total[j * q + a] = add(total[a * q + j]);
+}
+
+// The same by conjugate gradients, whose cost grows with q and not with its square.
+template <class T>
+void solve_by_steps(const Solve<T>& p, int64_t first, int64_t last) {
+    const Design<T>& d = p.design;
+    const int64_t q = d.q, qp = d.qp;
+    Scratch<T> vectors, others;
+    T* x = others.at_least(5 * qp + d.terms);
+    T *r = x + qp, *z = r + qp, *s = z + qp, *old = s + qp, *c = old + qp;
+    for (int64_t i = first; i < last; ++i) {
+        int64_t e = p.side.starts[i];
+        const int64_t most = p.side.starts[i + 1] - e + (p.ridge ? q : 0);
+        T* v = vectors.at_least(most * (qp + 2));
+        T *y = v + most * qp, *zeros = y + most;
+        int64_t m = fill(p, i, e, most, v, y, c);
+        m += fill_ridge(p, i, v + m * qp, y + m);
+        for (int64_t k = 0; k < qp; ++k) {
+            x[k] = 0;
+            old[k] = p.x && k < q ? p.x[i * q + k] : T(0);
+            r[k] = p.target && k < q ? p.target[i * q + k] : T(0);
+        }
+        std::memset(zeros, 0, m * sizeof(T));
+        if (!p.target) add_gradient(old, v, y, m, qp, r);
+        std::memcpy(s, r, qp * sizeof(T));
+        double rho = dot(r, r, qp), largest = 0;
+        const double enough = p.tol * p.tol * rho;
+        for (int t = 0; t < p.steps && rho > enough; ++t) {
+            for (int64_t k = 0; k < qp; ++k) z[k] = 0;
+            add_gradient(s, v, zeros, m, qp, z);
+            const double size = dot(s, s, qp), curvature = dot(s, z, qp);
+            largest = curvature > largest * size ? curvature / size : largest;
+            if (!(curvature > p.jitter * largest * size)) break;  // nothing was seen along s
+            axpy(T(rho / curvature), s, x, qp);
+            axpy(T(-rho / curvature), z, r, qp);
+            const double before = rho;
+            rho = dot(r, r, qp);
+            for (int64_t k = 0; k < qp; ++k) s[k] = r[k] + T(rho / before) * s[k];
+        }
+        std::memcpy(p.step + i * q, x, q * sizeof(T));
+    }
+}
+
+template <class T>
+void solve(const Solve<T>& p, int64_t first, int64_t last) {
+    if (p.steps) solve_by_steps(p, first, last);
+    else solve_exactly(p, first, last);
+}
+
+// ---- Tucker contractions
+
+template <class T>
+void outer(const Outer<T>& p, int64_t first, int64_t last) {
+    const Design<T>& d = p.design;
+    Scratch<T> memory;
+    T* c = memory.at_least(d.terms);
+    int64_t at[MAX_MODES];
+    for (int64_t i = first; i < last; ++i) {
+        T* sums = p.sums + i * d.terms;
+        std::memset(sums, 0, d.terms * sizeof(T));
+        for (int64_t e = p.side.starts[i]; e < p.side.starts[i + 1]; ++e) {
+            const T w = p.weights[e];
+            for (int f = 0; f < d.factors; ++f) at[f] = p.side.other[f][e];
+            kronecker(d, at, c);
+            for (int64_t s = 0; s < d.terms; ++s) sums[s] += w * c[s];
+        }
+    }
+}
+
+template <class T>
+double values(const Values<T>& p, int64_t first, int64_t last) {
+    const Design<T>& d = p.design;
+    Scratch<T> memory;
+    T* c = memory.at_least(d.terms);
+    int64_t at[MAX_MODES];
+    double squares = 0;
+    for (int64_t e = first; e < last; ++e) {
+        const T* t = d.table + p.index[0][e] * d.terms;
+        // contract the last mode first, as long as there are any
+        const T* from = t;
+        int64_t n = d.terms;
+        for (int f = d.factors - 1; f >= 0; --f) {
+            const int64_t w = d.width[f];
+            at[f] = p.index[f + 1][e];
+            const T* row = d.factor[f] + at[f] * w;
+            n /= w;
+            for (int64_t a = 0; a < n; ++a) c[a] = dot_of_any(from + a * w, row, w);
+            from = c;
+        }
+        const T x = p.y ? from[0] - p.y[e] : from[0];
+        p.out[e] = x;
+        squares += double(x) * double(x);
+    }
+    return squares;
+}
+
+// ---- dense matrices
+
+constexpr int64_t STRIP = 64;  // columns at a time
+
+// residual[0 .. m) = x . Rt[:, j ..] - Y, zero where not kept
+template <class T>
+inline void strip(const Dense<T>& p, const T* x, int64_t i, int64_t j, int64_t m, T* residual) {
+    const T* Y = p.Y + i * p.n2 + j;
+    for (int64_t a = 0; a < m; ++a) residual[a] = -Y[a];
+    for (int64_t k = 0; k < p.q; ++k) {
+        const T s = x[k];
+        const T* row = p.Rt + k * p.n2 + j;
+        for (int64_t a = 0; a < m; ++a) residual[a] += s * row[a];
+    }
+    if (p.kept) {
+        const uint8_t* kept = p.kept + i * p.n2 + j;
+        for (int64_t a = 0; a < m; ++a) residual[a] = kept[a] ? residual[a] : T(0);
+    }
+}
+
+template <class T>
+double dense_rows(const Dense<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t W = Lanes<T>::count;
+    Scratch<vec<T>> memory;
+    vec<T>* sums = memory.at_least(p.q);
+    double squares = 0;
+    for (int64_t i = first; i < last; ++i) {
+        alignas(64) T residual[STRIP];
+        vec<T> square = {};
+        for (int64_t k = 0; k < p.q; ++k) sums[k] = vec<T>{};
+        for (int64_t j = 0; j < p.n2; j += STRIP) {
+            const int64_t m = p.n2 - j < STRIP ? p.n2 - j : STRIP;
+            if (m == STRIP) strip(p, p.L + i * p.q, i, j, STRIP, residual);
+            else {
+                for (int64_t a = m; a < STRIP; ++a) residual[a] = 0;
+                strip(p, p.L + i * p.q, i, j, m, residual);
+            }
+            for (int64_t a = 0; a < STRIP; a += W) square += load(residual + a) * load(residual + a);
+            if (p.residual) std::memcpy(p.residual + i * p.n2 + j, residual, m * sizeof(T));
+            if (!p.by_rows) continue;
+            for (int64_t k = 0; k < p.q; ++k) {
+                const T* row = p.Rt + k * p.n2 + j;
+                if (m == STRIP) {
+                    vec<T> sum = sums[k];
+                    for (int64_t a = 0; a < STRIP; a += W) sum += load(residual + a) * load(row + a);
+                    sums[k] = sum;
+                } else
+                    for (int64_t a = 0; a < m; ++a) sums[k][a % W] += residual[a] * row[a];
+            }
+        }
+        squares += double(add(square));
+        if (p.by_rows)
+            for (int64_t k = 0; k < p.q; ++k) p.by_rows[i * p.q + k] = add(sums[k]);
+    }
+    return squares;
+}
+
+// Columns first .. last; a whole number of strips, but for the end.
+template <class T>
+void dense_columns(const Dense<T>& p, int64_t first, int64_t last) {
+    Scratch<T> memory;
+    T* sums = memory.at_least(p.q * STRIP);
+    alignas(64) T residual[STRIP];
+    for (int64_t j = first; j < last; j += STRIP) {
+        const int64_t m = last - j < STRIP ? last - j : STRIP;
+        std::memset(sums, 0, p.q * STRIP * sizeof(T));
+        for (int64_t i = 0; i < p.n1; ++i) {
+            const T* x = p.L + i * p.q;
+            if (i + 2 < p.n1) prefetch(p.Y + (i + 2) * p.n2 + j, m * sizeof(T));
+            if (m == STRIP) {
+                strip(p, x, i, j, STRIP, residual);
+                for (int64_t k = 0; k < p.q; ++k)
+                    for (int64_t a = 0; a < STRIP; ++a) sums[k * STRIP + a] += x[k] * residual[a];
+            } else {
+                strip(p, x, i, j, m, residual);
+                for (int64_t k = 0; k < p.q; ++k)
+                    for (int64_t a = 0; a < m; ++a) sums[k * STRIP + a] += x[k] * residual[a];
+            }
+        }
+        for (int64_t a = 0; a < m; ++a)
+            for (int64_t k = 0; k < p.q; ++k) p.by_columns[(j + a) * p.q + k] = sums[k * STRIP + a];
+    }
+}
+
+template <class T> Table<T> table() {
+    return {pass<T>, solve<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>};
+}
+
+}  // namespace
+
+namespace scaledgd {
+namespace INSTRUCTIONS {
+Kernels kernels() { return {table<double>(), table<float>()}; }
+}  // namespace INSTRUCTIONS
+}  // namespace scaledgd

@@ -1,0 +1,113 @@
+// The hot loops, and what they are told. Every pointer is to C-contiguous memory.
+//
+// Entries of an array are seen from one of its modes: sorted by their row in that mode, row i
+// has the entries starts[i] .. starts[i + 1]. What there is one of per entry is given in this
+// order. Where the measurements come in another, position[e] says which of them entry e is.
+//
+// At an entry the object is linear in its row x of the mode's matrix: it is x . v. The vector v
+// is a row of the other matrix; for Tucker decompositions it is a combination of rows,
+// sum_s c_s table[other, s, :], with the Kronecker products c of rows of the other factors.
+#pragma once
+#include <cstdint>
+
+namespace scaledgd {
+
+constexpr int MAX_MODES = 16;
+
+struct Side {
+    int64_t rows = 0;
+    const int64_t* starts = nullptr;
+    const int64_t* position = nullptr;            // nullptr: entry e is measurement e
+    const int32_t* other[MAX_MODES] = {};         // the coordinates in the other modes
+};
+
+template <class T> struct Design {
+    int64_t q = 0, qp = 0;                        // columns of v; padded to whole vectors
+    const T* table = nullptr;                     // (n, terms, qp), n the size of mode other[0]
+    int64_t terms = 1;
+    int factors = 0;                              // the modes other[1], other[2], ...
+    const T* factor[MAX_MODES] = {};              // (n, width), whose rows multiply to c
+    int64_t width[MAX_MODES] = {};
+};
+
+// One pass: residuals x . v - y, their squares, and sums of w v over the entries of every row.
+template <class T> struct Pass {
+    Side side;
+    Design<T> design;
+    const T* x = nullptr;                         // (rows, qp); without it no residual
+    const T* y = nullptr;                         // without it zeros
+    const T* weights = nullptr;                   // w, where it is not the residual; or ones
+    T* residual = nullptr;                        // out, in the order of the measurements
+    T* sums = nullptr;                            // out (rows, q)
+};
+
+// Rows as least-squares problems: x (sum w v v' + ridge) = target for every row, in coordinates
+// in which the v of all entries are orthonormal; T turns them back.
+template <class T> struct Solve {
+    Side side;
+    Design<T> design;
+    const T* x = nullptr;                         // (rows, q) where the row stands, or
+    const T* target = nullptr;                    // (rows, q) the right-hand side itself
+    const T* y = nullptr;                         // with x
+    const T* root = nullptr;                      // square roots of weights
+    const uint8_t* kept = nullptr;                // which entries count
+    const T* turn = nullptr;                      // (q, q): T
+    const T* ridge = nullptr;                     // diagonals (rows, q), or one for all rows
+    bool same_ridge = false;
+    const double* whole = nullptr;                // (q, q): entries are taken off this Gram
+    double jitter = 0;
+    int steps = 0;                                // of conjugate gradients; 0: solved exactly
+    double tol = 0;
+    T* step = nullptr;                            // out (rows, q)
+    T* diagonals = nullptr;                       // out (rows, q): of T inverse T'
+    double* total = nullptr;                      // out (q, q): added up over the rows
+};
+
+// Sums over entries of w times the Kronecker product of all factors' rows: (rows, terms).
+template <class T> struct Outer {
+    Side side;
+    Design<T> design;                             // only its factors, of the modes other[0], ...
+    const T* weights = nullptr;
+    T* sums = nullptr;
+};
+
+// Tucker entries in the order of the measurements: table[i0] . Kronecker product of rows.
+template <class T> struct Values {
+    const int64_t* index[MAX_MODES] = {};
+    Design<T> design;                             // table (n, terms); factors of index[1], ...
+    const T* y = nullptr;
+    T* out = nullptr;                             // x - y
+};
+
+// A dense matrix Y (n1, n2) and L R': residuals, and the gradients of what is kept of them.
+template <class T> struct Dense {
+    int64_t n1 = 0, n2 = 0, q = 0;
+    const T* L = nullptr;                         // (n1, q)
+    const T* Rt = nullptr;                        // (q, n2)
+    const T* Y = nullptr;
+    const uint8_t* kept = nullptr;                // (n1, n2), or nullptr
+    T* residual = nullptr;                        // out (n1, n2)
+    T* by_rows = nullptr;                         // out (n1, q): (kept residual) R
+    T* by_columns = nullptr;                      // out (n2, q): (kept residual)' L
+};
+
+// Each works on the rows (or measurements, or columns) first .. last; what returns a number
+// returns the sum of the squared residuals.
+template <class T> struct Table {
+    double (*pass)(const Pass<T>&, int64_t first, int64_t last);
+    void (*solve)(const Solve<T>&, int64_t first, int64_t last);
+    void (*outer)(const Outer<T>&, int64_t first, int64_t last);
+    double (*values)(const Values<T>&, int64_t first, int64_t last);
+    double (*dense_rows)(const Dense<T>&, int64_t first, int64_t last);
+    void (*dense_columns)(const Dense<T>&, int64_t first, int64_t last);
+};
+struct Kernels {
+    Table<double> doubles;
+    Table<float> floats;
+};
+// Compiled once for every instruction set.
+namespace baseline { Kernels kernels(); }
+namespace wide { Kernels kernels(); }
+namespace widest { Kernels kernels(); }
+
+}  // namespace scaledgd

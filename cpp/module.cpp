@@ -1,0 +1,818 @@
+// What Python sees of the kernels: arrays are checked and padded here, and work is divided
+// among threads.
+//
+// Work is cut into pieces that do not depend on the number of threads, and what is added up over
+// pieces is added in their order: results are the same to the bit for every number of threads.
+#include "kernels.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace nb = nanobind;
+using namespace scaledgd;
+using std::optional;
+
+namespace {
+
+// ---- threads
+
+int default_threads() {
+    for (const char* name : {"SCALEDGD_NUM_THREADS", "OMP_NUM_THREADS"})
+        if (const char* value = std::getenv(name))
+            if (const int n = std::atoi(value); n > 0) return n;
+    return std::max(1u, std::thread::hardware_concurrency());
+}
+
+std::atomic<int> limit{0};
+
+int threads() {
+    const int n = limit.load();
+    return n > 0 ? n : default_threads();
+}
+
+// Call work(k) for k = 0 .. pieces - 1, each once, on as many threads as may be used.
+void share(int64_t pieces, const std::function<void(int64_t)>& work) {
+    std::atomic<int64_t> next{0};
+    auto run = [&] {
+        for (int64_t k; (k = next.fetch_add(1)) < pieces;) work(k);
+    };
+    std::vector<std::thread> helpers;
+    const int64_t n = std::min<int64_t>(threads(), pieces);
+    try {
+        for (int64_t t = 1; t < n; ++t) helpers.emplace_back(run);
+    } catch (const std::system_error&) {
+        // no more threads to be had: those there are do the work
+    }
+    run();
+    for (auto& helper : helpers) helper.join();
+}
+
+constexpr int64_t PIECE = 1 << 20;  // multiplications
+
+// Divide n items, of `cost` multiplications in all, into equal ranges; a multiple of `unit` each.
+struct Pieces {
+    int64_t n, size, count;
+    Pieces(int64_t n, int64_t cost, int64_t unit = 1) : n(n) {
+        const int64_t wanted = std::clamp<int64_t>(cost / PIECE, 1, 512);
+        size = std::max<int64_t>(1, (n + wanted - 1) / wanted);
+        size = (size + unit - 1) / unit * unit;
+        count = n ? (n + size - 1) / size : 0;
+    }
+    int64_t first(int64_t k) const { return k * size; }
+    int64_t last(int64_t k) const { return std::min(n, (k + 1) * size); }
+};
+
+template <class F> void each(const Pieces& pieces, F work) {
+    nb::gil_scoped_release release;
+    share(pieces.count, [&](int64_t k) { work(pieces.first(k), pieces.last(k)); });
+}
+
+template <class F> double add_up(const Pieces& pieces, F work) {
+    std::vector<double> parts(pieces.count);
+    {
+        nb::gil_scoped_release release;
+        share(pieces.count, [&](int64_t k) { parts[k] = work(pieces.first(k), pieces.last(k)); });
+    }
+    return std::accumulate(parts.begin(), parts.end(), 0.0);
+}
+
+// ---- arrays
+
+template <class T, size_t N>
+using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+template <class T> using Any = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+template <class T> using Out = nb::ndarray<nb::numpy, T>;
+
+// Large arrays on large pages, where there are any: most of the cost of making one is its pages.
+void* reserved(size_t bytes) {
+    constexpr size_t page = size_t(1) << 21;
+    void* memory = nullptr;
+#ifdef MADV_HUGEPAGE
+    if (bytes >= 2 * page) {
+        bytes = (bytes + page - 1) / page * page;
+        memory = std::aligned_alloc(page, bytes);
+        if (memory != nullptr) madvise(memory, bytes, MADV_HUGEPAGE);
+    }
+#endif
+    if (memory == nullptr) memory = std::malloc(bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+template <class T> Out<T> made(std::vector<size_t> shape, T** data) {
+    size_t size = 1;
+    for (size_t n : shape) size *= n;
+    T* memory = static_cast<T*>(reserved(std::max<size_t>(1, size) * sizeof(T)));
+    nb::capsule owner(memory, [](void* p) noexcept { std::free(p); });
+    *data = memory;
+    return Out<T>(memory, shape.size(), shape.data(), owner);
+}
+
+template <class T> const T* data(const optional<Any<T>>& x) { return x ? x->data() : nullptr; }
+
+void demand(bool truth, const char* message) {
+    if (!truth) throw std::invalid_argument(message);
+}
+
+template <class T> void same_size(const optional<Any<T>>& x, int64_t n, const char* message) {
+    demand(!x || int64_t(x->size()) == n, message);
+}
+
+// Rows padded with zeros to whole vectors.
+template <class T> struct Padded {
+    std::vector<T> copy;
+    const T* data;
+    int64_t width;
+    Padded(const T* from, int64_t rows, int64_t q) : data(from) {
+        const int64_t lanes = 32 / sizeof(T);
+        width = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
+        if (width == q || from == nullptr) return;
+        copy.resize(rows * width);
+        for (int64_t i = 0; i < rows; ++i)
+            std::memcpy(copy.data() + i * width, from + i * q, q * sizeof(T));
+        data = copy.data();
+    }
+};
+
+// ---- the instruction set of this processor
+
+Kernels chosen() {
+#if defined(SCALEDGD_WIDE)
+    __builtin_cpu_init();
+    const char* most = std::getenv("SCALEDGD_INSTRUCTIONS");
+    const bool narrow = most && std::strcmp(most, "baseline") == 0;
+    const bool middle = most && std::strcmp(most, "wide") == 0;
+    if (!narrow && !middle && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw"))
+        return widest::kernels();
+    if (!narrow && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return wide::kernels();
+#endif
+    return baseline::kernels();
+}
+
+const Kernels& all() {
+    static const Kernels kernels = chosen();
+    return kernels;
+}
+template <class T> const Table<T>& table();
+template <> const Table<double>& table<double>() { return all().doubles; }
+template <> const Table<float>& table<float>() { return all().floats; }
+
+// ---- entries, sorted by one of their modes
+
+struct Sorted {
+    int64_t m = 0;
+    std::vector<int64_t> starts;
+    std::vector<int64_t> position;                    // empty: as they come
+    std::vector<std::vector<int32_t>> other;          // of the modes but this one, in order
+
+    Side side() const {
+        Side s;
+        s.rows = int64_t(starts.size()) - 1;
+        s.starts = starts.data();
+        s.position = position.empty() ? nullptr : position.data();
+        for (size_t k = 0; k < other.size(); ++k) s.other[k] = other[k].data();
+        return s;
+    }
+};
+
+using Index = std::vector<In<int64_t, 1>>;
+
+void check_index(const Index& index, const std::vector<int64_t>& shape) {
+    demand(!index.empty() && index.size() == shape.size() && index.size() < MAX_MODES,
+           "index must have one array per mode");
+    for (size_t k = 0; k < shape.size(); ++k) {
+        demand(index[k].size() == index[0].size(), "index arrays must have the same length");
+        demand(shape[k] >= 0 && shape[k] < INT32_MAX, "a mode is too long");
+    }
+}
+
+// A stable counting sort of the entries, taken in some order, by their row in one mode.
+void count_rows(const int64_t* rows, int64_t m, int64_t n, std::vector<int64_t>& starts) {
+    starts.assign(n + 1, 0);
+    for (int64_t e = 0; e < m; ++e) {
+        demand(rows[e] >= 0 && rows[e] < n, "index out of range");
+        ++starts[rows[e] + 1];
+    }
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+}
+
+std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& shape, int mode) {
+    check_index(index, shape);
+    auto result = std::make_unique<Sorted>();
+    const int64_t m = index[0].size();
+    const int64_t* rows = index[mode].data();
+    nb::gil_scoped_release release;
+    result->m = m;
+    count_rows(rows, m, shape[mode], result->starts);
+    const bool as_is = std::is_sorted(rows, rows + m);
+    if (!as_is) {
+        result->position.resize(m);
+        std::vector<int64_t> next(result->starts.begin(), result->starts.end() - 1);
+        for (int64_t e = 0; e < m; ++e) result->position[next[rows[e]]++] = e;
+    }
+    for (size_t k = 0; k < shape.size(); ++k) {
+        if (int(k) == mode) continue;
+        std::vector<int32_t> other(m);
+        const int64_t* from = index[k].data();
+        const int64_t* position = as_is ? nullptr : result->position.data();
+        const Pieces pieces(m, m);
+        share(pieces.count, [&](int64_t piece) {
+            for (int64_t e = pieces.first(piece); e < pieces.last(piece); ++e)
+                other[e] = int32_t(from[position ? position[e] : e]);
+        });
+        result->other.push_back(std::move(other));
+    }
+    return result;
+}
+
+// What there is one of per measurement, in the order of the entries.
+template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
+    demand(int64_t(x.size()) == entries.m, "x does not fit the entries");
+    T* out;
+    auto result = made<T>({x.size()}, &out);
+    const T* from = x.data();
+    const int64_t* position = entries.position.empty() ? nullptr : entries.position.data();
+    each(Pieces(entries.m, entries.m * 8), [&](int64_t a, int64_t b) {
+        for (int64_t e = a; e < b; ++e) out[e] = from[position ? position[e] : e];
+    });
+    return result;
+}
+
+// What a mask rejects, sorted by rows or by columns.
+std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
+    const int64_t n1 = kept.shape(0), n2 = kept.shape(1), n = mode ? n2 : n1;
+    const uint8_t* mask = kept.data();
+    auto result = std::make_unique<Sorted>();
+    nb::gil_scoped_release release;
+    result->starts.assign(n + 1, 0);
+    std::vector<int32_t> rows, columns;
+    for (int64_t i = 0; i < n1; ++i) {
+        const uint8_t* row = mask + i * n2;
+        for (int64_t j = 0; j < n2;) {
+            uint64_t eight = 0;  // most is kept: eight at a time
+            if (j + 8 <= n2) {
+                std::memcpy(&eight, row + j, 8);
+                if (eight == 0x0101010101010101ULL) {
+                    j += 8;
+                    continue;
+                }
+            }
+            const int64_t end = std::min(n2, j + 8);
+            for (; j < end; ++j)
+                if (!row[j]) {
+                    rows.push_back(int32_t(i));
+                    columns.push_back(int32_t(j));
+                }
+        }
+    }
+    const std::vector<int32_t>& by = mode ? columns : rows;
+    for (int32_t r : by) ++result->starts[r + 1];
+    std::partial_sum(result->starts.begin(), result->starts.end(), result->starts.begin());
+    result->m = int64_t(by.size());
+    if (mode == 0) {
+        result->other.push_back(std::move(columns));
+    } else {
+        std::vector<int32_t> other(by.size());
+        std::vector<int64_t> next(result->starts.begin(), result->starts.end() - 1);
+        for (size_t e = 0; e < by.size(); ++e) other[next[by[e]]++] = rows[e];
+        result->other.push_back(std::move(other));
+    }
+    return result;
+}
+
+std::unique_ptr<Sorted> nothing(int64_t rows) {
+    demand(rows >= 0, "rows must not be negative");
+    auto result = std::make_unique<Sorted>();
+    result->starts.assign(rows + 1, 0);
+    result->other.emplace_back();
+    return result;
+}
+
+// Whether no entry is named twice.
+bool distinct(const Index& index, const std::vector<int64_t>& shape) {
+    check_index(index, shape);
+    const int64_t m = index[0].size();
+    const size_t d = shape.size();
+    nb::gil_scoped_release release;
+    auto compare = [&](int64_t a, int64_t b) {  // -1, 0, 1
+        for (size_t k = 0; k < d; ++k) {
+            const int64_t x = index[k].data()[a], y = index[k].data()[b];
+            if (x != y) return x < y ? -1 : 1;
+        }
+        return 0;
+    };
+    bool rising = true;
+    for (int64_t e = 1; e < m && rising; ++e) rising = compare(e - 1, e) < 0;
+    if (rising) return true;
+    // stable sorts by one mode after the other, the last first
+    std::vector<int64_t> order(m), sorted_order(m), next;
+    std::iota(order.begin(), order.end(), 0);
+    for (size_t k = d; k-- > 0;) {
+        const int64_t* rows = index[k].data();
+        count_rows(rows, m, shape[k], next);
+        for (int64_t e : order) sorted_order[next[rows[e]]++] = e;
+        order.swap(sorted_order);
+    }
+    for (int64_t e = 1; e < m; ++e)
+        if (compare(order[e - 1], order[e]) == 0) return false;
+    return true;
+}
+
+// How many parts share no slice of any mode; slices without entries are left out.
+int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
+    check_index(index, shape);
+    nb::gil_scoped_release release;
+    std::vector<int64_t> offset(shape.size() + 1, 0);
+    std::partial_sum(shape.begin(), shape.end(), offset.begin() + 1);
+    std::vector<int64_t> parent(offset.back(), -1);
+    auto root = [&](int64_t a) {
+        while (parent[a] != a) a = parent[a] = parent[parent[a]];
+        return a;
+    };
+    int64_t count = 0;
+    const int64_t m = index[0].size();
+    for (int64_t e = 0; e < m; ++e) {
+        int64_t first = -1;
+        for (size_t k = 0; k < shape.size(); ++k) {
+            int64_t a = offset[k] + index[k].data()[e];
+            if (parent[a] < 0) {
+                parent[a] = a;
+                ++count;
+            }
+            a = root(a);
+            if (first < 0) first = a;
+            else if (a != first) {
+                parent[a] = first;
+                --count;
+            }
+        }
+    }
+    return count;
+}
+
+// ---- designs
+
+template <class T> struct Prepared {
+    Design<T> design;
+    std::vector<Padded<T>> kept;
+
+    // Rows of one matrix.
+    explicit Prepared(const In<T, 2>& M) {
+        kept.emplace_back(M.data(), int64_t(M.shape(0)), int64_t(M.shape(1)));
+        design.q = M.shape(1);
+        design.qp = kept.back().width;
+        design.table = kept.back().data;
+    }
+    // Combinations of rows: table (n, terms, q), and factors whose widths multiply to terms.
+    Prepared(const In<T, 3>& M, const std::vector<In<T, 2>>& factors) {
+        kept.emplace_back(M.data(), int64_t(M.shape(0) * M.shape(1)), int64_t(M.shape(2)));
+        design.q = M.shape(2);
+        design.qp = kept.back().width;
+        design.table = kept.back().data;
+        design.terms = M.shape(1);
+        with(factors);
+    }
+    void with(const std::vector<In<T, 2>>& factors) {
+        demand(factors.size() < MAX_MODES, "too many modes");
+        design.factors = int(factors.size());
+        int64_t terms = 1;
+        for (size_t f = 0; f < factors.size(); ++f) {
+            design.factor[f] = factors[f].data();
+            design.width[f] = factors[f].shape(1);
+            demand(factors[f].shape(1) > 0, "a factor has no columns");
+            terms *= factors[f].shape(1);
+        }
+        demand(terms == design.terms, "the factors do not fit the table");
+    }
+};
+
+// ---- what Python calls
+
+template <class T>
+nb::tuple one_pass(const Sorted& entries, const In<T, 2>& M, optional<In<T, 2>> x,
+                   optional<Any<T>> y, optional<Any<T>> weights, bool residuals, bool sums) {
+    Prepared<T> prepared(M);
+    Pass<T> p;
+    p.side = entries.side();
+    p.design = prepared.design;
+    demand(entries.other.size() == 1, "matrices only");
+    same_size<T>(y, entries.m, "y does not fit the entries");
+    same_size<T>(weights, entries.m, "weights do not fit the entries");
+    demand(x || !residuals, "residuals need x");
+    demand(!x || (int64_t(x->shape(0)) == p.side.rows && x->shape(1) == M.shape(1)), "x does not fit");
+    Padded<T> rows(x ? x->data() : nullptr, p.side.rows, p.design.q);
+    p.x = x ? rows.data : nullptr;
+    p.y = data<T>(y);
+    p.weights = data<T>(weights);
+    nb::object residual = nb::none(), sum = nb::none();
+    if (residuals) residual = nb::cast(made<T>({size_t(entries.m)}, &p.residual));
+    if (sums) sum = nb::cast(made<T>({size_t(p.side.rows), M.shape(1)}, &p.sums));
+    const double squares = add_up(Pieces(p.side.rows, entries.m * p.design.qp * 2),
+                                  [&](int64_t a, int64_t b) { return table<T>().pass(p, a, b); });
+    return nb::make_tuple(squares, residual, sum);
+}
+
+template <class T>
+nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector<In<T, 2>>& factors,
+                     int lead, const In<T, 2>& turn, optional<In<T, 2>> x, optional<In<T, 2>> target,
+                     optional<Any<T>> y, optional<Any<T>> root, optional<Any<uint8_t>> kept,
+                     optional<Any<T>> ridge, optional<In<double, 2>> whole, double jitter, int steps,
+                     double tol, bool spread) {
+    Prepared<T> prepared(M, factors);
+    Solve<T> p;
+    p.side = entries.side();
+    p.design = prepared.design;
+    const size_t n = p.side.rows, q = p.design.q;
+    demand(entries.other.size() == factors.size() + 1 && lead >= 0 && lead <= int(factors.size()),
+           "the design does not fit the modes");
+    // the mode of the table comes first
+    std::rotate(p.side.other, p.side.other + lead, p.side.other + lead + 1);
+    demand(turn.shape(0) == q && turn.shape(1) == q, "turn does not fit");
+    demand(bool(x) != bool(target) && bool(x) == bool(y), "give x and y, or a target");
+    demand(!x || (x->shape(0) == n && x->shape(1) == q), "x does not fit");
+    demand(!target || (target->shape(0) == n && target->shape(1) == q), "target does not fit");
+    demand(!ridge || ridge->size() == q || ridge->size() == n * q, "ridge does not fit");
+    demand(!whole || (whole->shape(0) == q && whole->shape(1) == q && !steps), "whole does not fit");
+    same_size<T>(y, entries.m, "y does not fit the entries");
+    same_size<T>(root, entries.m, "root does not fit the entries");
+    same_size<uint8_t>(kept, entries.m, "kept does not fit the entries");
+    p.x = x ? x->data() : nullptr;
+    p.target = target ? target->data() : nullptr;
+    p.y = data<T>(y);
+    p.root = data<T>(root);
+    p.kept = data<uint8_t>(kept);
+    p.turn = turn.data();
+    p.ridge = data<T>(ridge);
+    p.same_ridge = ridge && ridge->size() == q;
+    p.whole = whole ? whole->data() : nullptr;
+    p.jitter = jitter;
+    p.steps = spread ? 0 : steps;
+    p.tol = tol;
+    nb::object diagonals = nb::none(), total = nb::none();
+    nb::object step = nb::cast(made<T>({n, q}, &p.step));
+    const int64_t work = p.steps ? 2 * p.steps : int64_t(q) / 2 + 4;
+    const Pieces pieces(p.side.rows, (entries.m + int64_t(n * q)) * p.design.qp * work, 4);
+    if (spread) diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
+    std::vector<double> sums(spread ? pieces.count * q * q : 0, 0.0);
+    each(pieces, [&](int64_t a, int64_t b) {
+        Solve<T> own = p;
+        own.total = spread ? sums.data() + a / pieces.size * int64_t(q * q) : nullptr;
+        table<T>().solve(own, a, b);
+    });
+    if (spread) {
+        T* whole_sum;
+        total = nb::cast(made<T>({q, q}, &whole_sum));
+        for (size_t k = 0; k < q * q; ++k) {
+            double sum = 0;
+            for (int64_t piece = 0; piece < pieces.count; ++piece) sum += sums[piece * q * q + k];
+            whole_sum[k] = T(sum);
+        }
+    }
+    return nb::make_tuple(step, diagonals, total);
+}
+
+template <class T>
+Out<T> outer_sums(const Sorted& entries, const std::vector<In<T, 2>>& factors, const Any<T>& weights) {
+    Outer<T> p;
+    p.side = entries.side();
+    demand(entries.other.size() == factors.size() && !factors.empty(), "one factor per other mode");
+    demand(int64_t(weights.size()) == entries.m, "weights do not fit the entries");
+    p.design.factors = int(factors.size());
+    for (size_t f = 0; f < factors.size(); ++f) {
+        p.design.factor[f] = factors[f].data();
+        p.design.width[f] = factors[f].shape(1);
+        demand(factors[f].shape(1) > 0, "a factor has no columns");
+        p.design.terms *= factors[f].shape(1);
+    }
+    p.weights = weights.data();
+    auto result = made<T>({size_t(p.side.rows), size_t(p.design.terms)}, &p.sums);
+    each(Pieces(p.side.rows, entries.m * p.design.terms * 3),
+         [&](int64_t a, int64_t b) { table<T>().outer(p, a, b); });
+    return result;
+}
+
+template <class T>
+nb::tuple tucker_values(const Index& index, const In<T, 2>& small, const std::vector<In<T, 2>>& factors,
+                        optional<Any<T>> y) {
+    Values<T> p;
+    demand(index.size() == factors.size() + 1 && index.size() < MAX_MODES, "one index per mode");
+    const int64_t m = index[0].size();
+    same_size<T>(y, m, "y does not fit the entries");
+    p.design.table = small.data();
+    p.design.terms = small.shape(1);
+    p.design.factors = int(factors.size());
+    int64_t terms = 1;
+    for (size_t k = 0; k < index.size(); ++k) {
+        demand(int64_t(index[k].size()) == m, "index arrays must have the same length");
+        p.index[k] = index[k].data();
+        if (k == 0) continue;
+        p.design.factor[k - 1] = factors[k - 1].data();
+        p.design.width[k - 1] = factors[k - 1].shape(1);
+        demand(factors[k - 1].shape(1) > 0, "a factor has no columns");
+        terms *= factors[k - 1].shape(1);
+    }
+    demand(terms == p.design.terms, "the factors do not fit the table");
+    p.y = data<T>(y);
+    auto result = made<T>({size_t(m)}, &p.out);
+    const double squares = add_up(Pieces(m, m * p.design.terms * 2),
+                                  [&](int64_t a, int64_t b) { return table<T>().values(p, a, b); });
+    return nb::make_tuple(squares, result);
+}
+
+template <class T>
+nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, optional<In<uint8_t, 2>> kept,
+                bool residuals, int gradient) {
+    Dense<T> p;
+    p.n1 = Y.shape(0), p.n2 = Y.shape(1), p.q = L.shape(1);
+    demand(int64_t(L.shape(0)) == p.n1 && int64_t(Rt.shape(1)) == p.n2 && int64_t(Rt.shape(0)) == p.q,
+           "L and R do not fit Y");
+    demand(!kept || kept->size() == Y.size(), "kept does not fit Y");
+    p.L = L.data(), p.Rt = Rt.data(), p.Y = Y.data();
+    p.kept = kept ? kept->data() : nullptr;
+    nb::object residual = nb::none(), sums = nb::none();
+    if (residuals) residual = nb::cast(made<T>({Y.shape(0), Y.shape(1)}, &p.residual));
+    if (gradient == 0) sums = nb::cast(made<T>({Y.shape(0), L.shape(1)}, &p.by_rows));
+    if (gradient == 1) sums = nb::cast(made<T>({Y.shape(1), L.shape(1)}, &p.by_columns));
+    double squares = 0;
+    const int64_t cost = p.n1 * p.n2 * (p.q + 1) * 2;
+    if (residuals || gradient != 1)
+        squares = add_up(Pieces(p.n1, cost), [&](int64_t a, int64_t b) { return table<T>().dense_rows(p, a, b); });
+    if (gradient == 1)
+        each(Pieces(p.n2, cost, 64), [&](int64_t a, int64_t b) { table<T>().dense_columns(p, a, b); });
+    return nb::make_tuple(squares, residual, sums);
+}
+
+// ---- reading
+
+// The places and values of the numbers in an array that are not NaN, or that a mask says are
+// observed; and whether any of them is not finite.
+template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> observed) {
+    const size_t d = x.ndim();
+    demand(d >= 1 && d < MAX_MODES, "too many modes");
+    demand(!observed || observed->size() == x.size(), "observed does not fit");
+    const int64_t n = x.size(), inner = d > 1 ? x.shape(d - 1) : 1, rows = inner ? n / inner : 0;
+    const T* from = x.data();
+    const uint8_t* mask = observed ? observed->data() : nullptr;
+    auto seen = [&](int64_t e) { return mask ? mask[e] != 0 : from[e] == from[e]; };
+    std::vector<int64_t> starts(rows + 1, 0);
+    const Pieces pieces(rows, n * 4);
+    const double strange = add_up(pieces, [&](int64_t a, int64_t b) {
+        int64_t bad = 0;
+        for (int64_t r = a; r < b; ++r) {
+            int64_t count = 0;
+            for (int64_t e = r * inner; e < (r + 1) * inner; ++e) {
+                const bool here = seen(e);
+                count += here;
+                bad += here && !(std::abs(from[e]) <= std::numeric_limits<T>::max());
+            }
+            starts[r + 1] = count;
+        }
+        return double(bad);
+    });
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    const size_t m = starts.back();
+    if (int64_t(m) == n) return nb::make_tuple(nb::none(), nb::none(), strange > 0);
+    std::vector<int64_t*> index(d);
+    nb::list arrays;
+    for (size_t k = 0; k < d; ++k) arrays.append(nb::cast(made<int64_t>({m}, &index[k])));
+    double* values;  // in double precision, whatever they were
+    nb::object found = nb::cast(made<double>({m}, &values));
+    each(pieces, [&](int64_t a, int64_t b) {
+        for (int64_t r = a; r < b; ++r) {
+            int64_t at[MAX_MODES], rest = r;
+            for (size_t k = d > 1 ? d - 1 : 0; k-- > 0;) {
+                at[k] = rest % int64_t(x.shape(k));
+                rest /= int64_t(x.shape(k));
+            }
+            int64_t to = starts[r];
+            for (int64_t j = 0; j < inner; ++j) {
+                const int64_t e = r * inner + j;
+                if (!seen(e)) continue;
+                for (size_t k = 0; k + 1 < d; ++k) index[k][to] = at[k];
+                index[d - 1][to] = d > 1 ? j : r;
+                values[to++] = double(from[e]);
+            }
+        }
+    });
+    return nb::make_tuple(nb::tuple(arrays), found, strange > 0);
+}
+
+// ---- order statistics
+
+template <class T> struct Bits;
+template <> struct Bits<double> { using type = uint64_t; static constexpr int shift = 48; };
+template <> struct Bits<float> { using type = uint32_t; static constexpr int shift = 16; };
+
+// The k-th smallest magnitude (k from 0): histograms of 16 bits after the other, which are in the
+// order of the numbers, each of those numbers alone that share all bits before.
+template <class T> T kth_magnitude(const Any<T>& x, int64_t k) {
+    using U = typename Bits<T>::type;
+    const int64_t n = x.size();
+    demand(k >= 0 && k < n, "k must be below the size");
+    const T* from = x.data();
+    nb::gil_scoped_release release;
+    auto bits = [&](int64_t e) {
+        U u;
+        std::memcpy(&u, from + e, sizeof(T));
+        return U(U(u << 1) >> 1);
+    };
+    constexpr int64_t bins = 1 << 16;
+    const int64_t groups = std::clamp<int64_t>(n >> 17, 1, 8);
+    std::vector<std::vector<int64_t>> counts(groups, std::vector<int64_t>(bins, 0));
+    share(groups, [&](int64_t g) {
+        auto& count = counts[g];
+        for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) ++count[bits(e) >> Bits<T>::shift];
+    });
+    for (int64_t g = 1; g < groups; ++g)
+        for (int64_t bin = 0; bin < bins; ++bin) counts[0][bin] += counts[g][bin];
+    auto found = [&] {  // which bin k is in, and which it is there
+        int64_t bin = 0;
+        for (; k >= counts[0][bin]; ++bin) k -= counts[0][bin];
+        return U(bin);
+    };
+    int shift = Bits<T>::shift;
+    U prefix = found();
+    std::vector<U> same;
+    for (int64_t e = 0; e < n; ++e)
+        if (const U u = bits(e); u >> shift == prefix) same.push_back(u);
+    while (shift > 0 && same.size() > 1) {
+        shift -= 16;
+        std::fill(counts[0].begin(), counts[0].end(), 0);
+        for (U u : same) ++counts[0][(u >> shift) & (bins - 1)];
+        prefix = U(prefix << 16) | found();
+        size_t kept = 0;
+        for (U u : same)
+            if (u >> shift == prefix) same[kept++] = u;
+        same.resize(kept);
+    }
+    T result;
+    std::memcpy(&result, &same[k], sizeof(T));
+    return result;
+}
+
+// The k-th smallest of every fibre (outer, :, inner) of an array (outer, n, inner).
+template <class T> Out<T> kth_of_fibres(const In<T, 3>& x, int64_t k) {
+    const int64_t outer = x.shape(0), n = x.shape(1), inner = x.shape(2);
+    demand(k >= 0 && k < n, "k must be below the length of a fibre");
+    T* out;
+    auto result = made<T>({size_t(outer), size_t(inner)}, &out);
+    constexpr int64_t together = 8;  // neighbouring fibres, which share cache lines
+    const int64_t strips = (inner + together - 1) / together;
+    const T* from = x.data();
+    each(Pieces(outer * strips, outer * n * inner * 16), [&](int64_t a, int64_t b) {
+        std::vector<T> fibres(together * n);
+        for (int64_t s = a; s < b; ++s) {
+            const int64_t o = s / strips, j = s % strips * together;
+            const int64_t width = std::min(together, inner - j);
+            for (int64_t e = 0; e < n; ++e)
+                for (int64_t c = 0; c < width; ++c) fibres[c * n + e] = from[(o * n + e) * inner + j + c];
+            for (int64_t c = 0; c < width; ++c) {
+                T* begin = fibres.data() + c * n;
+                std::nth_element(begin, begin + k, begin + n);
+                out[o * inner + j + c] = begin[k];
+            }
+        }
+    });
+    return result;
+}
+
+// The median (the lower of two) of the values of every row; 0 where it has none.
+template <class T> Out<T> row_medians(const Sorted& entries, const In<T, 1>& x) {
+    demand(int64_t(x.size()) == entries.m, "x does not fit the entries");
+    const Side side = entries.side();
+    T* out;
+    auto result = made<T>({size_t(side.rows)}, &out);
+    const T* from = x.data();
+    each(Pieces(side.rows, entries.m * 16), [&](int64_t a, int64_t b) {
+        std::vector<T> row;
+        for (int64_t i = a; i < b; ++i) {
+            row.assign(from + side.starts[i], from + side.starts[i + 1]);
+            const auto middle = row.begin() + (int64_t(row.size()) - 1) / 2;
+            if (!row.empty()) std::nth_element(row.begin(), middle, row.end());
+            out[i] = row.empty() ? T(0) : *middle;
+        }
+    });
+    return result;
+}
+
+// Which magnitudes do not exceed a threshold; how many, their squares added up, the largest.
+template <class T> nb::tuple within(const Any<T>& x, double threshold) {
+    const int64_t n = x.size();
+    uint8_t* kept;
+    std::vector<size_t> shape(x.ndim());
+    for (size_t k = 0; k < x.ndim(); ++k) shape[k] = x.shape(k);
+    auto mask = made<uint8_t>(shape, &kept);
+    const T *from = x.data(), most = T(threshold);
+    const Pieces pieces(n, n * 4);
+    std::vector<T> largest(pieces.count, 0);
+    std::vector<int64_t> counts(pieces.count, 0);
+    const double squares = add_up(pieces, [&](int64_t a, int64_t b) {
+        constexpr int lanes = 8;
+        double sums[lanes] = {};
+        T sizes[lanes] = {};
+        int64_t count = 0;
+        auto look = [&](int64_t e, int lane) {
+            const T size = std::abs(from[e]);
+            const bool inside = size <= most;
+            const T counted = inside ? size : T(0);
+            kept[e] = inside;
+            count += inside;
+            sums[lane] += double(counted) * double(counted);
+            sizes[lane] = sizes[lane] < counted ? counted : sizes[lane];
+        };
+        int64_t e = a;
+        for (; e + lanes <= b; e += lanes)
+            for (int lane = 0; lane < lanes; ++lane) look(e + lane, lane);
+        for (; e < b; ++e) look(e, 0);
+        largest[a / pieces.size] = *std::max_element(sizes, sizes + lanes);
+        counts[a / pieces.size] = count;
+        return std::accumulate(sums, sums + lanes, 0.0);
+    });
+    const T top = largest.empty() ? T(0) : *std::max_element(largest.begin(), largest.end());
+    const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t(0));
+    return nb::make_tuple(mask, count, squares, double(top));
+}
+
+// The squares of what is kept, added up.
+template <class T> double kept_squares(const Any<T>& x, const Any<uint8_t>& kept) {
+    demand(x.size() == kept.size(), "kept does not fit x");
+    const T* from = x.data();
+    const uint8_t* mask = kept.data();
+    const int64_t n = x.size();
+    return add_up(Pieces(n, n * 4), [&](int64_t a, int64_t b) {
+        constexpr int lanes = 8;
+        double sums[lanes] = {};
+        int64_t e = a;
+        auto look = [&](int64_t at, int lane) { sums[lane] += mask[at] ? double(from[at]) * double(from[at]) : 0.0; };
+        for (; e + lanes <= b; e += lanes)
+            for (int lane = 0; lane < lanes; ++lane) look(e + lane, lane);
+        for (; e < b; ++e) look(e, 0);
+        return std::accumulate(sums, sums + lanes, 0.0);
+    });
+}
+
+template <class T> void bind(nb::module_& m) {
+    m.def("one_pass", one_pass<T>, nb::arg(), nb::arg().noconvert(), nb::arg().none(), nb::arg().none(),
+          nb::arg().none(), nb::arg(), nb::arg());
+    m.def("solve_rows", solve_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
+          nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+    m.def("outer_sums", outer_sums<T>, nb::arg(), nb::arg().noconvert(), nb::arg().noconvert());
+    m.def("tucker_values", tucker_values<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg().none());
+    m.def("dense", dense<T>, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),
+          nb::arg().none(), nb::arg(), nb::arg());
+    m.def("arranged", arranged<T>, nb::arg(), nb::arg().noconvert());
+    m.def("present", present<T>, nb::arg().noconvert(), nb::arg().none());
+    m.def("kth_magnitude", kth_magnitude<T>, nb::arg().noconvert(), nb::arg());
+    m.def("kth_of_fibres", kth_of_fibres<T>, nb::arg().noconvert(), nb::arg());
+    m.def("row_medians", row_medians<T>, nb::arg(), nb::arg().noconvert());
+    m.def("within", within<T>, nb::arg().noconvert(), nb::arg());
+    m.def("kept_squares", kept_squares<T>, nb::arg().noconvert(), nb::arg());
+}
+
+}  // namespace
+
+// For threadpoolctl, which calls them by name.
+extern "C" __attribute__((visibility("default"))) int scaledgd_get_num_threads() { return threads(); }
+extern "C" __attribute__((visibility("default"))) void scaledgd_set_num_threads(int n) { limit = n; }
+
+NB_MODULE(_compiled, m) {
+    nb::class_<Sorted>(m, "Sorted").def_ro("size", &Sorted::m).def_prop_ro("as_measured", [](const Sorted& s) { return s.position.empty(); }).def_prop_ro("rows", [](const Sorted& s) {
+        return int64_t(s.starts.size()) - 1;
+    });
+    m.def("sorted", sorted);
+    m.def("rejected", rejected);
+    m.def("nothing", nothing);
+    m.def("distinct", distinct);
+    m.def("parts", parts);
+    m.def("get_num_threads", threads);
+    m.def("set_num_threads", [](int n) { limit = n; });
+    m.def("arranged", arranged<uint8_t>, nb::arg(), nb::arg().noconvert());
+    bind<double>(m);
+    bind<float>(m);
+}
