@@ -496,90 +496,154 @@ double values(const Values<T>& p, int64_t first, int64_t last) {
 
 // ---- dense matrices
 
-constexpr int64_t STRIP = 64;  // columns at a time
+// A strip of columns at a time, which is held in registers: eight vectors.
+template <class T> constexpr int64_t STRIP = 8 * Lanes<T>::count;
 
-// residual[0 .. m) = x . Rt[:, j ..] - Y, zero where not kept
+template <class T> struct Strip {
+    vec<T> lanes[8];
+};
+
+// x . Rt[:, j ..] - Y, zero where not kept
 template <class T>
-inline void strip(const Dense<T>& p, const T* x, int64_t i, int64_t j, int64_t m, T* residual) {
-    const T* Y = p.Y + i * p.n2 + j;
-    for (int64_t a = 0; a < m; ++a) residual[a] = -Y[a];
-    for (int64_t k = 0; k < p.q; ++k) {
-        const T s = x[k];
-        const T* row = p.Rt + k * p.n2 + j;
-        for (int64_t a = 0; a < m; ++a) residual[a] += s * row[a];
-    }
+inline Strip<T> strip(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
+    constexpr int64_t W = Lanes<T>::count;
+    const int64_t n2 = p.n2, q = p.q;
+    const T *Y = p.Y + i * n2 + j, *row = p.Rt + j;
+    Strip<T> r;
+    for (int a = 0; a < 8; ++a) r.lanes[a] = -load(Y + a * W);
+    for (int64_t k = 0; k < q; ++k, row += n2)
+        for (int a = 0; a < 8; ++a) r.lanes[a] += x[k] * load(row + a * W);
     if (p.kept) {
-        const uint8_t* kept = p.kept + i * p.n2 + j;
-        for (int64_t a = 0; a < m; ++a) residual[a] = kept[a] ? residual[a] : T(0);
+        const uint8_t* kept = p.kept + i * n2 + j;
+        for (int a = 0; a < 8; ++a) {
+            vec<T> mask;
+            for (int64_t k = 0; k < W; ++k) mask[k] = T(kept[a * W + k]);
+            r.lanes[a] = mask != 0 ? r.lanes[a] : vec<T>{};
+        }
     }
+    return r;
+}
+
+// The same for one column.
+template <class T>
+inline T single(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
+    if (p.kept && !p.kept[i * p.n2 + j]) return 0;
+    T r = -p.Y[i * p.n2 + j];
+    for (int64_t k = 0; k < p.q; ++k) r += x[k] * p.Rt[k * p.n2 + j];
+    return r;
 }
 
 template <class T>
 double dense_rows(const Dense<T>& p, int64_t first, int64_t last) {
     constexpr int64_t W = Lanes<T>::count;
+    const int64_t whole = p.n2 / STRIP<T> * STRIP<T>;
     Scratch<vec<T>> memory;
     vec<T>* sums = memory.at_least(p.q);
     double squares = 0;
     for (int64_t i = first; i < last; ++i) {
-        alignas(64) T residual[STRIP];
+        const T* x = p.L + i * p.q;
         vec<T> square = {};
+        double rest = 0;
         for (int64_t k = 0; k < p.q; ++k) sums[k] = vec<T>{};
-        for (int64_t j = 0; j < p.n2; j += STRIP) {
-            const int64_t m = p.n2 - j < STRIP ? p.n2 - j : STRIP;
-            if (m == STRIP) strip(p, p.L + i * p.q, i, j, STRIP, residual);
-            else {
-                for (int64_t a = m; a < STRIP; ++a) residual[a] = 0;
-                strip(p, p.L + i * p.q, i, j, m, residual);
-            }
-            for (int64_t a = 0; a < STRIP; a += W) square += load(residual + a) * load(residual + a);
-            if (p.residual) std::memcpy(p.residual + i * p.n2 + j, residual, m * sizeof(T));
+        for (int64_t j = 0; j < whole; j += STRIP<T>) {
+            const Strip<T> r = strip(p, x, i, j);
+            for (int a = 0; a < 8; ++a) square += r.lanes[a] * r.lanes[a];
+            if (p.residual)
+                for (int a = 0; a < 8; ++a) store(p.residual + i * p.n2 + j + a * W, r.lanes[a]);
             if (!p.by_rows) continue;
-            for (int64_t k = 0; k < p.q; ++k) {
-                const T* row = p.Rt + k * p.n2 + j;
-                if (m == STRIP) {
-                    vec<T> sum = sums[k];
-                    for (int64_t a = 0; a < STRIP; a += W) sum += load(residual + a) * load(row + a);
-                    sums[k] = sum;
-                } else
-                    for (int64_t a = 0; a < m; ++a) sums[k][a % W] += residual[a] * row[a];
+            const T* row = p.Rt + j;
+            for (int64_t k = 0; k < p.q; ++k, row += p.n2) {
+                vec<T> even = {}, odd = {};
+                for (int a = 0; a < 8; a += 2) {
+                    even += r.lanes[a] * load(row + a * W);
+                    odd += r.lanes[a + 1] * load(row + (a + 1) * W);
+                }
+                sums[k] += even + odd;
             }
         }
-        squares += double(add(square));
-        if (p.by_rows)
-            for (int64_t k = 0; k < p.q; ++k) p.by_rows[i * p.q + k] = add(sums[k]);
+        for (int64_t j = whole; j < p.n2; ++j) {
+            const T r = single(p, x, i, j);
+            rest += double(r) * double(r);
+            if (p.residual) p.residual[i * p.n2 + j] = r;
+            for (int64_t k = 0; p.by_rows && k < p.q; ++k) sums[k][0] += r * p.Rt[k * p.n2 + j];
+        }
+        squares += double(add(square)) + rest;
+        for (int64_t k = 0; p.by_rows && k < p.q; ++k) p.by_rows[i * p.q + k] = add(sums[k]);
     }
     return squares;
 }
 
-// Columns first .. last; a whole number of strips, but for the end.
 template <class T>
 void dense_columns(const Dense<T>& p, int64_t first, int64_t last) {
-    Scratch<T> memory;
-    T* sums = memory.at_least(p.q * STRIP);
-    alignas(64) T residual[STRIP];
-    for (int64_t j = first; j < last; j += STRIP) {
-        const int64_t m = last - j < STRIP ? last - j : STRIP;
-        std::memset(sums, 0, p.q * STRIP * sizeof(T));
+    constexpr int64_t W = Lanes<T>::count;
+    Scratch<vec<T>> memory;
+    vec<T>* sums = memory.at_least(p.q * 8);
+    int64_t j = first;
+    for (; j + STRIP<T> <= last; j += STRIP<T>) {
+        for (int64_t k = 0; k < p.q * 8; ++k) sums[k] = vec<T>{};
         for (int64_t i = 0; i < p.n1; ++i) {
             const T* x = p.L + i * p.q;
-            if (i + 2 < p.n1) prefetch(p.Y + (i + 2) * p.n2 + j, m * sizeof(T));
-            if (m == STRIP) {
-                strip(p, x, i, j, STRIP, residual);
-                for (int64_t k = 0; k < p.q; ++k)
-                    for (int64_t a = 0; a < STRIP; ++a) sums[k * STRIP + a] += x[k] * residual[a];
-            } else {
-                strip(p, x, i, j, m, residual);
-                for (int64_t k = 0; k < p.q; ++k)
-                    for (int64_t a = 0; a < m; ++a) sums[k * STRIP + a] += x[k] * residual[a];
-            }
+            if (i + 2 < p.n1) prefetch(p.Y + (i + 2) * p.n2 + j, STRIP<T> * sizeof(T));
+            const Strip<T> r = strip(p, x, i, j);
+            for (int64_t k = 0; k < p.q; ++k)
+                for (int a = 0; a < 8; ++a) sums[k * 8 + a] += x[k] * r.lanes[a];
         }
-        for (int64_t a = 0; a < m; ++a)
-            for (int64_t k = 0; k < p.q; ++k) p.by_columns[(j + a) * p.q + k] = sums[k * STRIP + a];
+        for (int64_t a = 0; a < STRIP<T>; ++a)
+            for (int64_t k = 0; k < p.q; ++k)
+                p.by_columns[(j + a) * p.q + k] = sums[k * 8 + a / W][a % W];
+    }
+    for (; j < last; ++j) {
+        T* out = p.by_columns + j * p.q;
+        std::memset(out, 0, p.q * sizeof(T));
+        for (int64_t i = 0; i < p.n1; ++i) {
+            const T r = single(p, p.L + i * p.q, i, j);
+            for (int64_t k = 0; k < p.q; ++k) out[k] += r * p.L[i * p.q + k];
+        }
     }
 }
 
+// ---- magnitudes within a threshold
+
+template <class T>
+void within(Within<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t W = Lanes<T>::count;
+    const T *x = p.x, most = p.threshold;
+    uint8_t* kept = p.kept;
+    vec<T> largest = {};
+    double squares = 0;
+    int64_t count = 0;
+    auto look = [&](T size, bool inside) {
+        squares += inside ? double(size) * double(size) : 0.0;
+        largest[0] = inside && size > largest[0] ? size : largest[0];
+    };
+    int64_t e = first;
+    for (; e + 4 * W <= last; e += 4 * W) {
+        for (int64_t k = 0; k < 4 * W; ++k) {
+            kept[e + k] = std::abs(x[e + k]) <= most;
+            count += kept[e + k];
+        }
+        vec<T> sum = {};
+        for (int64_t k = 0; k < 4 * W; k += W) {
+            const vec<T> v = load(x + e + k), size = v < 0 ? -v : v;
+            const vec<T> inside = size <= most ? size : vec<T>{};
+            sum += inside * inside;
+            largest = inside > largest ? inside : largest;
+        }
+        squares += add(sum);
+    }
+    for (; e < last; ++e) {
+        kept[e] = std::abs(x[e]) <= most;
+        count += kept[e];
+        look(std::abs(x[e]), kept[e]);
+    }
+    p.count = count;
+    p.squares = squares;
+    p.largest = 0;
+    for (int64_t k = 0; k < W; ++k) p.largest = largest[k] > p.largest ? largest[k] : p.largest;
+}
+
 template <class T> Table<T> table() {
-    return {pass<T>, solve<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>};
+    return {pass<T>, solve<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>};
 }
 
 }  // namespace

@@ -91,6 +91,16 @@ template <class T> struct Dense {
     T* by_columns = nullptr;                      // out (n2, q): (kept residual)' L
 };
 
+// Which magnitudes do not exceed a threshold, how many, their squares, the largest.
+template <class T> struct Within {
+    const T* x = nullptr;
+    T threshold = 0;
+    uint8_t* kept = nullptr;                      // out, like x
+    int64_t count = 0;                            // out
+    double squares = 0;
+    T largest = 0;
+};
+
 // Each works on the rows (or measurements, or columns) first .. last; what returns a number
 // returns the sum of the squared residuals.
 template <class T> struct Table {
@@ -100,6 +110,7 @@ template <class T> struct Table {
     double (*values)(const Values<T>&, int64_t first, int64_t last);
     double (*dense_rows)(const Dense<T>&, int64_t first, int64_t last);
     void (*dense_columns)(const Dense<T>&, int64_t first, int64_t last);
+    void (*within)(Within<T>&, int64_t first, int64_t last);
 };
 struct Kernels {
     Table<double> doubles;

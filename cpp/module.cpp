@@ -265,43 +265,45 @@ template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
 
 // What a mask rejects, sorted by rows or by columns.
 std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
-    const int64_t n1 = kept.shape(0), n2 = kept.shape(1), n = mode ? n2 : n1;
+    const int64_t n1 = kept.shape(0), n2 = kept.shape(1);
     const uint8_t* mask = kept.data();
     auto result = std::make_unique<Sorted>();
     nb::gil_scoped_release release;
-    result->starts.assign(n + 1, 0);
-    std::vector<int32_t> rows, columns;
-    for (int64_t i = 0; i < n1; ++i) {
-        const uint8_t* row = mask + i * n2;
-        for (int64_t j = 0; j < n2;) {
-            uint64_t eight = 0;  // most is kept: eight at a time
-            if (j + 8 <= n2) {
-                std::memcpy(&eight, row + j, 8);
-                if (eight == 0x0101010101010101ULL) {
-                    j += 8;
-                    continue;
-                }
+    std::vector<int64_t> starts(n1 + 1, 0);
+    const Pieces pieces(n1, n1 * n2 * 8);
+    share(pieces.count, [&](int64_t piece) {
+        for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i)
+            starts[i + 1] = std::count(mask + i * n2, mask + (i + 1) * n2, uint8_t(0));
+    });
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    const int64_t m = starts.back();
+    std::vector<int32_t> columns(m);
+    share(pieces.count, [&](int64_t piece) {
+        std::vector<int32_t> found(n2 + 1);
+        for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i) {
+            const uint8_t* row = mask + i * n2;
+            int64_t count = 0;
+            for (int64_t j = 0; j < n2; ++j) {  // without a branch, which nobody could predict
+                found[count] = int32_t(j);
+                count += !row[j];
             }
-            const int64_t end = std::min(n2, j + 8);
-            for (; j < end; ++j)
-                if (!row[j]) {
-                    rows.push_back(int32_t(i));
-                    columns.push_back(int32_t(j));
-                }
+            std::copy(found.begin(), found.begin() + count, columns.begin() + starts[i]);
         }
-    }
-    const std::vector<int32_t>& by = mode ? columns : rows;
-    for (int32_t r : by) ++result->starts[r + 1];
-    std::partial_sum(result->starts.begin(), result->starts.end(), result->starts.begin());
-    result->m = int64_t(by.size());
+    });
+    result->m = m;
     if (mode == 0) {
+        result->starts = std::move(starts);
         result->other.push_back(std::move(columns));
-    } else {
-        std::vector<int32_t> other(by.size());
-        std::vector<int64_t> next(result->starts.begin(), result->starts.end() - 1);
-        for (size_t e = 0; e < by.size(); ++e) other[next[by[e]]++] = rows[e];
-        result->other.push_back(std::move(other));
+        return result;
     }
+    result->starts.assign(n2 + 1, 0);
+    for (int32_t j : columns) ++result->starts[j + 1];
+    std::partial_sum(result->starts.begin(), result->starts.end(), result->starts.begin());
+    std::vector<int64_t> next(result->starts.begin(), result->starts.end() - 1);
+    std::vector<int32_t> other(m);
+    for (int64_t i = 0; i < n1; ++i)
+        for (int64_t e = starts[i]; e < starts[i + 1]; ++e) other[next[columns[e]]++] = int32_t(i);
+    result->other.push_back(std::move(other));
     return result;
 }
 
@@ -563,7 +565,7 @@ nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, option
     if (residuals || gradient != 1)
         squares = add_up(Pieces(p.n1, cost), [&](int64_t a, int64_t b) { return table<T>().dense_rows(p, a, b); });
     if (gradient == 1)
-        each(Pieces(p.n2, cost, 64), [&](int64_t a, int64_t b) { table<T>().dense_columns(p, a, b); });
+        each(Pieces(p.n2, cost, 32 * 8 / sizeof(T)), [&](int64_t a, int64_t b) { table<T>().dense_columns(p, a, b); });
     return nb::make_tuple(squares, residual, sums);
 }
 
@@ -625,58 +627,93 @@ template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> obs
 // ---- order statistics
 
 template <class T> struct Bits;
-template <> struct Bits<double> { using type = uint64_t; static constexpr int shift = 48; };
-template <> struct Bits<float> { using type = uint32_t; static constexpr int shift = 16; };
+template <> struct Bits<double> { using type = uint64_t; };
+template <> struct Bits<float> { using type = uint32_t; };
 
-// The k-th smallest magnitude (k from 0): histograms of 16 bits after the other, which are in the
-// order of the numbers, each of those numbers alone that share all bits before.
+// Numbers as integers in the same order.
+template <class T> inline typename Bits<T>::type ordered(T x) {
+    using U = typename Bits<T>::type;
+    U u;
+    std::memcpy(&u, &x, sizeof(T));
+    const U sign = U(1) << (8 * sizeof(T) - 1);
+    return u & sign ? ~u : u | sign;
+}
+template <class T> inline T number(typename Bits<T>::type u) {
+    using U = typename Bits<T>::type;
+    const U sign = U(1) << (8 * sizeof(T) - 1);
+    u = u & sign ? u ^ sign : ~u;
+    T x;
+    std::memcpy(&x, &u, sizeof(T));
+    return x;
+}
+
+// The k-th smallest (k from 0) of n ordered integers, which are overwritten: a histogram of
+// their leading bits, then of the next ones of those alone that share them with the k-th.
+constexpr int DIGIT = 12;
+template <class U> U select(U* x, int64_t n, int64_t k, uint32_t* counts) {
+    for (int shift = 8 * int(sizeof(U)) - DIGIT; n > 48; shift = std::max(0, shift - DIGIT)) {
+        constexpr U mask = (U(1) << DIGIT) - 1;
+        std::memset(counts, 0, sizeof(uint32_t) << DIGIT);
+        for (int64_t e = 0; e < n; ++e) ++counts[(x[e] >> shift) & mask];
+        U digit = 0;
+        for (; k >= counts[digit]; ++digit) k -= counts[digit];
+        int64_t kept = 0;
+        for (int64_t e = 0; e < n; ++e) {
+            x[kept] = x[e];
+            kept += ((x[e] >> shift) & mask) == digit;
+        }
+        n = kept;
+        if (shift == 0) return x[0];  // all the same
+    }
+    std::nth_element(x, x + k, x + n);
+    return x[k];
+}
+
+// The k-th smallest magnitude (k from 0): leading bits first, on all threads, then the rest.
 template <class T> T kth_magnitude(const Any<T>& x, int64_t k) {
     using U = typename Bits<T>::type;
     const int64_t n = x.size();
     demand(k >= 0 && k < n, "k must be below the size");
     const T* from = x.data();
     nb::gil_scoped_release release;
-    auto bits = [&](int64_t e) {
+    constexpr int leading = 15, shift = 8 * sizeof(T) - 1 - leading;
+    auto digit = [&](int64_t e) {
         U u;
         std::memcpy(&u, from + e, sizeof(T));
-        return U(U(u << 1) >> 1);
+        return U(u << 1) >> (shift + 1);
     };
-    constexpr int64_t bins = 1 << 16;
-    const int64_t groups = std::clamp<int64_t>(n >> 17, 1, 8);
-    std::vector<std::vector<int64_t>> counts(groups, std::vector<int64_t>(bins, 0));
+    const int64_t groups = std::clamp<int64_t>(n >> 16, 1, 4);
+    std::vector<std::vector<uint32_t>> counts(groups);
     share(groups, [&](int64_t g) {
-        auto& count = counts[g];
-        for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) ++count[bits(e) >> Bits<T>::shift];
+        counts[g].assign(1 << leading, 0);
+        for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) ++counts[g][digit(e)];
     });
-    for (int64_t g = 1; g < groups; ++g)
-        for (int64_t bin = 0; bin < bins; ++bin) counts[0][bin] += counts[g][bin];
-    auto found = [&] {  // which bin k is in, and which it is there
-        int64_t bin = 0;
-        for (; k >= counts[0][bin]; ++bin) k -= counts[0][bin];
-        return U(bin);
-    };
-    int shift = Bits<T>::shift;
-    U prefix = found();
-    std::vector<U> same;
-    for (int64_t e = 0; e < n; ++e)
-        if (const U u = bits(e); u >> shift == prefix) same.push_back(u);
-    while (shift > 0 && same.size() > 1) {
-        shift -= 16;
-        std::fill(counts[0].begin(), counts[0].end(), 0);
-        for (U u : same) ++counts[0][(u >> shift) & (bins - 1)];
-        prefix = U(prefix << 16) | found();
-        size_t kept = 0;
-        for (U u : same)
-            if (u >> shift == prefix) same[kept++] = u;
-        same.resize(kept);
+    U bin = 0;
+    for (;; ++bin) {
+        int64_t here = 0;
+        for (auto& count : counts) here += count[bin];
+        if (here > k) break;
+        k -= here;
     }
-    T result;
-    std::memcpy(&result, &same[k], sizeof(T));
-    return result;
+    std::vector<std::vector<U>> same(groups);
+    share(groups, [&](int64_t g) {
+        auto& found = same[g];
+        found.resize(counts[g][bin] + 1);
+        int64_t kept = 0;
+        for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) {
+            found[kept] = ordered(std::abs(from[e]));
+            kept += digit(e) == bin;
+        }
+        found.resize(kept);
+    });
+    for (int64_t g = 1; g < groups; ++g) same[0].insert(same[0].end(), same[g].begin(), same[g].end());
+    std::vector<uint32_t> room(1 << DIGIT);
+    return number<T>(select(same[0].data(), int64_t(same[0].size()), k, room.data()));
 }
 
 // The k-th smallest of every fibre (outer, :, inner) of an array (outer, n, inner).
 template <class T> Out<T> kth_of_fibres(const In<T, 3>& x, int64_t k) {
+    using U = typename Bits<T>::type;
     const int64_t outer = x.shape(0), n = x.shape(1), inner = x.shape(2);
     demand(k >= 0 && k < n, "k must be below the length of a fibre");
     T* out;
@@ -685,17 +722,15 @@ template <class T> Out<T> kth_of_fibres(const In<T, 3>& x, int64_t k) {
     const int64_t strips = (inner + together - 1) / together;
     const T* from = x.data();
     each(Pieces(outer * strips, outer * n * inner * 16), [&](int64_t a, int64_t b) {
-        std::vector<T> fibres(together * n);
+        std::vector<U> fibres(together * n);
+        std::vector<uint32_t> room(1 << DIGIT);
         for (int64_t s = a; s < b; ++s) {
             const int64_t o = s / strips, j = s % strips * together;
             const int64_t width = std::min(together, inner - j);
             for (int64_t e = 0; e < n; ++e)
-                for (int64_t c = 0; c < width; ++c) fibres[c * n + e] = from[(o * n + e) * inner + j + c];
-            for (int64_t c = 0; c < width; ++c) {
-                T* begin = fibres.data() + c * n;
-                std::nth_element(begin, begin + k, begin + n);
-                out[o * inner + j + c] = begin[k];
-            }
+                for (int64_t c = 0; c < width; ++c) fibres[c * n + e] = ordered(from[(o * n + e) * inner + j + c]);
+            for (int64_t c = 0; c < width; ++c)
+                out[o * inner + j + c] = number<T>(select(fibres.data() + c * n, n, k, room.data()));
         }
     });
     return result;
@@ -709,53 +744,36 @@ template <class T> Out<T> row_medians(const Sorted& entries, const In<T, 1>& x) 
     auto result = made<T>({size_t(side.rows)}, &out);
     const T* from = x.data();
     each(Pieces(side.rows, entries.m * 16), [&](int64_t a, int64_t b) {
-        std::vector<T> row;
+        std::vector<typename Bits<T>::type> row;
+        std::vector<uint32_t> room(1 << DIGIT);
         for (int64_t i = a; i < b; ++i) {
-            row.assign(from + side.starts[i], from + side.starts[i + 1]);
-            const auto middle = row.begin() + (int64_t(row.size()) - 1) / 2;
-            if (!row.empty()) std::nth_element(row.begin(), middle, row.end());
-            out[i] = row.empty() ? T(0) : *middle;
+            const int64_t n = side.starts[i + 1] - side.starts[i];
+            row.resize(n);
+            for (int64_t e = 0; e < n; ++e) row[e] = ordered(from[side.starts[i] + e]);
+            out[i] = n ? number<T>(select(row.data(), n, (n - 1) / 2, room.data())) : T(0);
         }
     });
     return result;
 }
 
 // Which magnitudes do not exceed a threshold; how many, their squares added up, the largest.
-template <class T> nb::tuple within(const Any<T>& x, double threshold) {
+template <class T> nb::tuple magnitudes_within(const Any<T>& x, double threshold) {
     const int64_t n = x.size();
-    uint8_t* kept;
+    Within<T> p;
     std::vector<size_t> shape(x.ndim());
     for (size_t k = 0; k < x.ndim(); ++k) shape[k] = x.shape(k);
-    auto mask = made<uint8_t>(shape, &kept);
-    const T *from = x.data(), most = T(threshold);
+    auto mask = made<uint8_t>(shape, &p.kept);
+    p.x = x.data();
+    p.threshold = T(threshold);
     const Pieces pieces(n, n * 4);
-    std::vector<T> largest(pieces.count, 0);
-    std::vector<int64_t> counts(pieces.count, 0);
-    const double squares = add_up(pieces, [&](int64_t a, int64_t b) {
-        constexpr int lanes = 8;
-        double sums[lanes] = {};
-        T sizes[lanes] = {};
-        int64_t count = 0;
-        auto look = [&](int64_t e, int lane) {
-            const T size = std::abs(from[e]);
-            const bool inside = size <= most;
-            const T counted = inside ? size : T(0);
-            kept[e] = inside;
-            count += inside;
-            sums[lane] += double(counted) * double(counted);
-            sizes[lane] = sizes[lane] < counted ? counted : sizes[lane];
-        };
-        int64_t e = a;
-        for (; e + lanes <= b; e += lanes)
-            for (int lane = 0; lane < lanes; ++lane) look(e + lane, lane);
-        for (; e < b; ++e) look(e, 0);
-        largest[a / pieces.size] = *std::max_element(sizes, sizes + lanes);
-        counts[a / pieces.size] = count;
-        return std::accumulate(sums, sums + lanes, 0.0);
-    });
-    const T top = largest.empty() ? T(0) : *std::max_element(largest.begin(), largest.end());
-    const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t(0));
-    return nb::make_tuple(mask, count, squares, double(top));
+    std::vector<Within<T>> found(pieces.count, p);
+    each(pieces, [&](int64_t a, int64_t b) { table<T>().within(found[a / pieces.size], a, b); });
+    for (const auto& piece : found) {
+        p.count += piece.count;
+        p.squares += piece.squares;
+        p.largest = std::max(p.largest, piece.largest);
+    }
+    return nb::make_tuple(mask, p.count, p.squares, double(p.largest));
 }
 
 // The squares of what is kept, added up.
@@ -764,7 +782,7 @@ template <class T> double kept_squares(const Any<T>& x, const Any<uint8_t>& kept
     const T* from = x.data();
     const uint8_t* mask = kept.data();
     const int64_t n = x.size();
-    return add_up(Pieces(n, n * 4), [&](int64_t a, int64_t b) {
+    return add_up(Pieces(n, n * 8), [&](int64_t a, int64_t b) {
         constexpr int lanes = 8;
         double sums[lanes] = {};
         int64_t e = a;
@@ -791,7 +809,7 @@ template <class T> void bind(nb::module_& m) {
     m.def("kth_magnitude", kth_magnitude<T>, nb::arg().noconvert(), nb::arg());
     m.def("kth_of_fibres", kth_of_fibres<T>, nb::arg().noconvert(), nb::arg());
     m.def("row_medians", row_medians<T>, nb::arg(), nb::arg().noconvert());
-    m.def("within", within<T>, nb::arg().noconvert(), nb::arg());
+    m.def("within", magnitudes_within<T>, nb::arg().noconvert(), nb::arg());
     m.def("kept_squares", kept_squares<T>, nb::arg().noconvert(), nb::arg());
 }
 

@@ -102,16 +102,21 @@ class Absolute(Loss):
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept(Loss):
+class Kept(Loss):
     """Least squares over the entries that were not trimmed."""
 
     kept: Array
+    known: tuple[Array, Array] | None = None
+    """A residual, and the sum of the squares of what is kept of it."""
+
     least_squares = True
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         return Squared()(residual * array_namespace(residual).astype(self.kept, residual.dtype))
 
     def value(self, residual: Array) -> Array:
+        if self.known is not None and residual is self.known[0]:
+            return 0.5 * array_namespace(residual).asarray(self.known[1], dtype=residual.dtype)
         return 0.5 * kernels.kept_squares(residual, self.kept)
 
     def curvature(self, residual: Array) -> Array:
@@ -160,7 +165,7 @@ class TopTrim(Loss):
         return TopTrim(self.fraction, () if index is None else _fibres(index, operator.shape))
 
     def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
-        return _Kept(~self._largest(residual, min(2 * self.fraction, 1.0))), memory
+        return Kept(~self._largest(residual, min(2 * self.fraction, 1.0))), memory
 
     def clean(self, y: Array) -> Array:
         xp = array_namespace(y)
@@ -340,15 +345,17 @@ class HardTrim(SoftTrim):
 
     def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
         threshold, memory = self._at(residual, t, memory)
-        return _Kept(_within(residual, threshold)), memory
+        if getattr(threshold, "ndim", 0):
+            return Kept(array_namespace(residual).abs(residual) <= threshold), memory
+        kept, _, squares, _ = kernels.within(residual, threshold)
+        return Kept(kept, (residual, squares)), memory
 
     def clean(self, y: Array) -> Array:
         if not isinstance(self.schedule, ThresholdRule):
             return super().clean(y)
         # three robust standard deviations of the data that are not zero
-        xp = array_namespace(y)
-        limit = 3 / 1.0364 * _upper_quantile(y)
-        return xp.where(xp.abs(y) <= limit, y, xp.zeros_like(y))
+        kept = kernels.within(y, 3 / 1.0364 * _upper_quantile(y))[0]
+        return y * array_namespace(y).astype(kept, y.dtype)
 
     def _threshold(self, t: int, residual: Array, last: Any) -> Any:
         rule = self.schedule
@@ -365,12 +372,6 @@ def _larger(a: Array, b: Any) -> Array:
     """The larger of a 0-d array and a number."""
     xp = array_namespace(a)
     return xp.where(a > b, a, xp.zeros_like(a) + b)
-
-
-def _within(residual: Array, threshold: Any) -> Array:
-    if getattr(threshold, "ndim", 0):
-        return array_namespace(residual).abs(residual) <= threshold
-    return kernels.within(residual, threshold)[0]
 
 
 def _upper_quantile(x: Array) -> Array:

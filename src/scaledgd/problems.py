@@ -220,7 +220,8 @@ class Observed:
 
     @cached_property
     def value_at_zero(self) -> float:
-        return float(self.scale * self.loss(-self.y)[0])
+        residual = -self.y
+        return float(self.scale * self.loss.freeze(residual, 0, {})[0].value(residual))
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:

@@ -345,7 +345,7 @@ def solve(
     rules = _rules(stop)
     history: list[Record] = []
     state = init if isinstance(init, State) else None
-    best: State | None = None
+    seen = _Seen(problem)
     verdict: Stop | None = None
     clock = _Clock()
     try:
@@ -364,7 +364,8 @@ def solve(
                 history.append(record)
                 if not math.isfinite(value):
                     break
-                state, best = fresh, _better(problem, fresh, best, len(history) - 1)
+                state = fresh
+                seen.add(fresh, len(history) - 1)
                 if callback is not None and _stops(callback, state):
                     verdict = Stop("stopped by the callback", converged=False)
                 with clock:  # what it takes to know when to stop counts
@@ -372,8 +373,7 @@ def solve(
                         verdict = verdict or rule(state, history)
                 if verdict is None and state.t - t >= max_iter:
                     verdict = _exhausted(max_iter, rules)
-            if verdict is None and state is not None and best is not None:
-                best = _better(problem, state, best, 0)
+            best = seen.best(state) if verdict is None and state is not None and seen else None
     except KeyboardInterrupt:
         if state is None:
             raise
@@ -382,13 +382,13 @@ def solve(
         if interrupt == "return":
             return partial
         raise Interrupted(partial) from None
-    if state is None or best is None:
+    if state is None or (verdict is None and best is None):
         raise FloatingPointError(
             "the loss is not finite at the start: the data or the first factors overflow; "
             "rescale the data"
         )
     if verdict is None:
-        return _rolled_back(best, history)
+        return _rolled_back(best, history)  # type: ignore[arg-type]
     status = f"{verdict.reason} (iteration {state.t})"
     if not verdict.converged and _grew(problem, history):
         status = f"diverging: the loss grew to {history[-1]['value']:.2g}; {ADVICE}; {status}"
@@ -480,20 +480,40 @@ def _float(x: Array) -> float:
     return float(x.detach() if hasattr(x, "detach") else x)
 
 
-def _better(problem: Problem, state: State, best: State | None, n: int) -> State:
-    """The better of the n-th state of a run and the best so far.
+class _Seen:
+    """The iterates of a run among which to choose where it has to be rolled back.
 
-    Where the threshold of a loss moves, values of different iterates are not comparable,
-    and the best so far is looked at again through the newest threshold. That costs an
-    evaluation, so after the first ten iterates it is done at every tenth.
+    Where the threshold of a loss moves, values of different iterates are not comparable: they
+    are looked at again, through the newest threshold, when it comes to that. Then after the
+    first ten every tenth is kept.
     """
-    if best is None:
-        return state
-    if problem.comparable:
-        return state if _float(state.value) <= _float(best.value) else best
-    if n > 10 and n % 10:
-        return best
-    return state if _float(state.value) <= _float(state.objective(best.factors)) else best
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.kept: list[tuple[int, Factors, Memory]] = []
+        self.lowest: State | None = None
+
+    def __bool__(self) -> bool:
+        return self.lowest is not None or bool(self.kept)
+
+    def add(self, state: State, n: int) -> None:
+        """The n-th of the run."""
+        if not self.problem.comparable:
+            if n <= 10 or n % 10 == 0:
+                self.kept.append((state.t, state.factors, state.memory))
+        elif self.lowest is None or _float(state.value) <= _float(self.lowest.value):
+            self.lowest = state
+
+    def best(self, last: State) -> State:
+        """The best of them, and of the last finite one."""
+        if self.lowest is not None:
+            return self.lowest
+        values = [_float(last.objective(factors)) for _, factors, _ in self.kept]
+        k = min(range(len(values)), key=values.__getitem__)
+        if _float(last.value) <= values[k]:
+            return last
+        t, factors, memory = self.kept[k]
+        return self.problem.linearize(factors, t, memory)
 
 
 def _grew(problem: Problem, history: list[Record]) -> bool:

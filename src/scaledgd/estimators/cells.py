@@ -77,22 +77,22 @@ class Cells:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_known", "_counts")}
-
-    def operator(self) -> Operator:
-        if "plain" not in self._known:
-            full = self.index is None
-            self._known["plain"] = Full(self.shape) if full else Entries(self.index, self.shape)  # type: ignore[arg-type]
-        plain: Operator = self._known["plain"]
-        if self.weight is None:
-            return plain
-        return Weighted(plain, array_namespace(self.y).sqrt(self.weight))
+        return {
+            k: v for k, v in self.__dict__.items() if k not in ("_known", "_counts", "_typical")
+        }
 
     @property
-    def entries(self) -> kernels.Pattern:
-        """The places, where not all are observed."""
-        self.operator()
-        return self._known["plain"].pattern  # type: ignore[no-any-return]
+    def places(self) -> Any:
+        """The operator that sees these cells, each as much as any other."""
+        if "places" not in self._known:
+            whole = self.index is None
+            self._known["places"] = Full(self.shape) if whole else Entries(self.index, self.shape)  # type: ignore[arg-type]
+        return self._known["places"]
+
+    def operator(self) -> Operator:
+        if self.weight is None:
+            return self.places  # type: ignore[no-any-return]
+        return Weighted(self.places, array_namespace(self.y).sqrt(self.weight))
 
     def problem(self, loss: Loss | None = None, operator: Operator | None = None) -> Observed:
         """Recovery from these cells; rows of equal worth unless they are weighted."""
@@ -186,7 +186,7 @@ def medians(cells: Cells, size: Array, mode: int) -> Array:
         rows = unfold(size, mode)
         n = rows.shape[1]
         return kernels.kth_largest(rows, n - (n - 1) // 2, 1)[:, 0]
-    return cells.entries.medians(size, mode)
+    return cells.places.pattern.medians(size, mode)
 
 
 def magnitude(cells: Cells) -> float:

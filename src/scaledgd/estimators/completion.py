@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from .. import kernels
 from ..factors import Bordered, LowRank
 from ..linalg import fix_signs
 from ..methods import NonNegative
@@ -372,35 +373,30 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             column = column + F.R[:, r] + (known.mean if also else 0.0)
         self.row_offset_ = size * (row if known.rows is None else row * known.rows)
         self.column_offset_ = size * (column if known.columns is None else column * known.columns)
-        index = whole.coordinates
-        self._note_residual(whole, index, posterior, threshold, known)
+        self._note_residual(whole, posterior, threshold, known)
 
-    def _note_residual(
-        self, whole: Cells, index: Any, posterior: Any, threshold: Any, known: Scales
-    ) -> None:
+    def _note_residual(self, whole: Cells, posterior: Any, threshold: Any, known: Scales) -> None:
         xp = array_namespace(whole.y)
-        if whole.index is None:
-            r = whole.y - (self.factors_.full() + self._offset_array())
-            r = xp.reshape(r, (-1,))
-        else:
-            r = whole.flat - (self.factors_.gather(index) + self._offsets(index))
+        r = -whole.places.residual(self.factors_, whole.y)
+        if self._model.choice.center != "none":
+            r = r - whole.along(0, self.row_offset_) - whole.along(1, self.column_offset_)
+        r = xp.reshape(r, (-1,))
         size = self._model.size
-        unit = size
+        unit: Any = size
         for mode, d in enumerate((known.rows, known.columns)):
             if d is not None:
                 unit = unit * xp.reshape(whole.along(mode, d) + 0 * whole.y, (-1,))
         z = r / unit
-        weight = None if whole.weight is None else xp.reshape(whole.weight, (-1,))
-        squares = z * z if weight is None else z * z * weight
-        kept, within = xp.ones_like(z), 1.0
-        if threshold is not None:
-            scaled = z if weight is None else z * xp.sqrt(weight)
-            out = xp.abs(scaled) > threshold
-            kept = xp.astype(~out, z.dtype)
+        scaled = z if whole.weight is None else z * xp.sqrt(xp.reshape(whole.weight, (-1,)))
+        within = 1.0
+        if threshold is None:
+            count, squares = float(z.shape[0]), float(xp.sum(scaled * scaled))
+        else:
+            kept, inside, sums, _ = kernels.within(scaled, threshold)
+            count, squares = float(inside), float(sums)
             within = WITHIN if self._outliers() == "auto" else 1.0
             self.threshold_ = float(threshold * size)
-            self.outliers_ = _sparse_outliers(xp.where(out, r, xp.zeros_like(r)), out, whole)
-        count = float(xp.sum(kept))
+            self.outliers_ = _sparse_outliers(r, ~kept, whole)
         free = count - degrees(self.rank_, whole.shape)
         free -= (whole.shape[0] if self._model.choice.rows else 0) + (
             whole.shape[1] if self._model.choice.columns else 0
@@ -408,10 +404,9 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         if posterior is not None and free < 0.5 * count:
             variance = posterior.noise
         else:
-            variance = float(xp.sum(squares * kept)) / max(free, 0.1 * count, 1.0)
+            variance = squares / max(free, 0.1 * count, 1.0)
         if isinstance(self._outliers(), float | int):
             # a fraction may reject far more than outliers
-            scaled = z if weight is None else z * xp.sqrt(weight)
             lost = max(scaled.shape[0] - count + free, 0.1 * scaled.shape[0], 1.0)
             variance = scale_of(scaled) ** 2 * scaled.shape[0] / lost
         self._free = free
@@ -501,8 +496,11 @@ def _sparse_outliers(values: Array, out: Array, whole: Cells) -> Any:
     """What was rejected, as a SciPy sparse array of the shape of the data."""
     from scipy.sparse import coo_array
 
-    chosen = np.nonzero(host(out))[0]
-    index = tuple(host(i)[chosen] for i in whole.coordinates)
+    chosen = np.flatnonzero(host(out))
+    if whole.index is None:
+        index = np.unravel_index(chosen, whole.shape)
+    else:
+        index = tuple(host(i)[chosen] for i in whole.index)
     return coo_array((host(values)[chosen], index), shape=whole.shape)
 
 

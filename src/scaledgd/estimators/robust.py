@@ -18,9 +18,9 @@ from array_api_compat import array_namespace, device
 
 from .. import kernels
 from ..factors import Bordered
-from ..initialize import spectral
+from ..initialize import spectral, widened
 from ..linalg import epsilon, truncated_svd
-from ..losses import HardTrim, median_threshold
+from ..losses import HardTrim, Kept, median_threshold
 from ..methods import Alternating
 from ..problems import Observed
 from ..solve import Record, State, Stop, StoppingRule
@@ -59,14 +59,13 @@ class fraction_threshold:  # noqa: N801  (reads as an argument, like median_thre
     ratio: float = 0.5
 
     def pick(self, t: int, residual: Array, last: Any) -> Any:
-        xp = array_namespace(residual)
-        size = xp.reshape(xp.abs(residual), (-1,))
-        k = min(size.shape[0], max(1, math.ceil(self.fraction * size.shape[0]) + 1))
-        upper, floor = kernels.kth_largest(size, k, 0)[0], self.ratio * (last or 0.0)
+        xp, n = array_namespace(residual), math.prod(residual.shape)
+        k = min(n, max(1, math.ceil(self.fraction * n) + 1))
+        upper, floor = kernels.kth_magnitude(residual, k), self.ratio * (last or 0.0)
         return xp.where(upper > floor, upper, xp.zeros_like(upper) + floor)
 
 
-def rejecting(cells: Cells, outliers: Any, ratio: float = 0.5) -> HardTrim:
+def rejecting(cells: Cells, outliers: Any, ratio: float = 0.3) -> HardTrim:
     """The loss for outliers="auto", or a fraction of them."""
     if outliers == "auto":
         # to begin with nothing but the grossest is rejected: a column that the start put far
@@ -83,17 +82,15 @@ def threshold(state: State) -> float:
 
 def scale_of(values: Array) -> float:
     """A robust standard deviation: of what is within three of it, found from the median."""
-    xp = array_namespace(values)
-    size = xp.reshape(xp.abs(values), (-1,))
-    if not size.shape[0]:
+    n = math.prod(values.shape)
+    if not n:
         return 0.0
-    middle = kernels.kth_largest(size, size.shape[0] - (size.shape[0] - 1) // 2, 0)[0]
-    scale = 1.4826 * float(middle)
+    scale = 1.4826 * float(kernels.kth_magnitude(values, n - (n - 1) // 2))
     for _ in range(20):
-        within = size[size <= MULTIPLE * scale]
-        if not within.shape[0] or scale == 0.0:
+        _, count, squares, _ = kernels.within(values, MULTIPLE * scale)
+        if not int(count) or scale == 0.0:
             break
-        last, scale = scale, math.sqrt(float(xp.mean(within * within)) / WITHIN)
+        last, scale = scale, math.sqrt(float(squares) / int(count) / WITHIN)
         if abs(scale - last) < 1e-3 * last:
             break
     return scale
@@ -120,20 +117,19 @@ def _falling(least: float) -> list[StoppingRule]:
 
 def _typical(cells: Cells, quantile: float = 0.5) -> float:
     """The median of the magnitudes of the data that are not zero, or another quantile."""
-    xp = array_namespace(cells.y)
-    size = xp.abs(cells.flat)
-    size = xp.sort(size[size > 0])
-    return float(size[int(quantile * (size.shape[0] - 1))]) if size.shape[0] else 0.0
+    known = cells.__dict__.setdefault("_typical", {})
+    if quantile not in known:
+        known[quantile] = _quantile(cells, quantile)
+    return float(known[quantile])
 
 
-@dataclass(frozen=True, eq=False)
-class _given:  # noqa: N801
-    """Thresholds that are known, one per cell."""
-
-    threshold: Array
-
-    def pick(self, t: int, residual: Array, last: Any) -> Any:
-        return self.threshold
+def _quantile(cells: Cells, quantile: float) -> float:
+    zeros = int(kernels.within(cells.y, 0.0)[1])
+    others = cells.size - zeros
+    if not others:
+        return 0.0
+    below = zeros + int(quantile * (others - 1))
+    return float(kernels.kth_magnitude(cells.y, cells.size - below))
 
 
 def reject_rows(
@@ -157,32 +153,34 @@ def reject_rows(
     limit: Any = None
     kept: Any = None
     for _ in range(rounds):
-        size = xp.abs(operator.apply(F) - y)
+        residual = operator.residual(F, y)
+        size = xp.abs(residual)
         scale = MULTIPLE * 1.4826 * medians(cells, size, mode)
         # as fast as the scale of a row's residual falls, and never standing still: outliers
         # on one side can hold the scale of a row up
         fallen = scale if limit is None else xp.where(scale < 0.6 * limit, scale, 0.6 * limit)
         limit = xp.where(fallen > floor, fallen, floor + 0 * fallen)
-        whole = cells.along(mode, limit) + 0 * size
-        now = size <= whole
-        if kept is not None and bool(xp.all(now == kept)) and bool(xp.all(limit <= floor)):
+        now = size <= cells.along(mode, limit)
+        if kept is not None and bool(xp.all(limit <= floor)) and bool(xp.all(now == kept)):
             break
         kept = now
-        state = Observed(operator, y, HardTrim(_given(whole))).linearize(F)
-        F = F.moved(mode, -state.block_step(mode, ridge))  # type: ignore[misc]
+        step = operator.step_block(F, mode, y, Kept(now), ridge, residual=residual)
+        F = F.moved(mode, -step)
     return F
 
 
 def _rejected(cells: Cells, state: State) -> tuple[float, list[Array]]:
     """The share of cells that are rejected, and of every row and every column."""
     xp = array_namespace(cells.y)
-    r = state.problem.operator.apply(state.factors) - state.problem.y
-    out = xp.reshape(xp.astype(xp.abs(r) > threshold(state), cells.y.dtype), (-1,))
+    r = state.problem.operator.residual(state.factors, state.problem.y)
+    kept, count, *_ = kernels.within(r, threshold(state))
+    kept = xp.reshape(xp.astype(kept, cells.y.dtype), (-1,))
     shares = []
     for mode in (0, 1):
         n = cells.counts(mode)
-        shares.append(cells.sums(mode, out) / xp.where(n > 0, n, xp.ones_like(n)))
-    return float(xp.mean(out)), shares
+        shares.append(1 - cells.sums(mode, kept) / xp.where(n > 0, n, xp.ones_like(n)))
+        shares[-1] = xp.where(n > 0, shares[-1], xp.zeros_like(n))
+    return 1 - int(count) / cells.size, shares
 
 
 def robust_least_squares(
@@ -200,7 +198,7 @@ def _robust_least_squares(
     problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
 ) -> State:
     typical = _typical(cells)
-    least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
+    least, fine = _levels(cells, typical, budget)
 
     def run(F: Any, stage: str = "repair") -> State:
         return budget.run(problem, F, Alternating(), _falling(least), stage=stage).state
@@ -210,17 +208,19 @@ def _robust_least_squares(
     for _ in range(4):
         share, shares = _rejected(cells, state)
         astray = [bool((x > 0.5).any()) for x in shares]
-        exact = threshold(state) <= 1e-5 * typical
+        exact = threshold(state) <= fine
         if budget.out_of_time or (not any(astray) and (exact or not structured(state, cells))):
             break
         tries = [_anew(cells, shares)] if any(astray) else []
+        if rank > 1 and _concentrated(state.factors):
+            tries.append(_spread_out)
         if rank > 1:
             tries.append(lambda state: without_weakest(state, run))
         for repair in tries:
             again = run(repair(state))
             level, best = threshold(again), threshold(state)
             fewer = _rejected(cells, again)[0] < 0.98 * share
-            both = max(level, best) <= 1e-5 * typical
+            both = max(level, best) <= fine
             if level < 0.9 * best or (fewer and (both or level <= 1.1 * best)):
                 state = again
                 break
@@ -273,11 +273,11 @@ def _put(B: Array, chosen: Array, rows: Array) -> Array:
 def settle(cells: Cells, state: State, outliers: Any, budget: Budget) -> tuple[State, float]:
     """The noise among what was not rejected: a ridge, and the final threshold."""
     problem, typical = state.problem, _typical(cells)
-    least = math.sqrt(epsilon(cells.y)) * typical
+    least = max(math.sqrt(epsilon(cells.y)), 0.1 * budget.tol) * typical
     limit = least
     for _ in range(2):
         F: Any = state.factors
-        r = problem.operator.apply(F) - problem.y
+        r = problem.operator.residual(F, problem.y)
         limit = MULTIPLE * scale_of(r) if outliers == "auto" else threshold_of(outliers, r)
         if limit <= least:
             break
@@ -312,10 +312,9 @@ def _no_more(cells: Cells, state: State, budget: Budget) -> State:
 
 
 def _needed(cells: Cells, state: State, budget: Budget) -> State:
-    typical = _typical(cells)
-    least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
+    least, fine = _levels(cells, _typical(cells), budget)
     level = threshold(state)
-    if level > 1e-5 * typical:
+    if level > fine or not _concentrated(state.factors):
         return state
     history = (list(budget.history), budget.converged, budget.status)
     while state.factors.rank > 1:  # type: ignore[attr-defined]
@@ -334,7 +333,45 @@ def _needed(cells: Cells, state: State, budget: Budget) -> State:
     return state
 
 
+def _leverage(F: Any) -> list[Array]:
+    """Of every row, and every column: how much of a direction it has to itself, from 0 to 1."""
+    xp = array_namespace(F.L)
+    spans = (xp.linalg.qr(B[:, : F.rank])[0] for B in F.blocks)
+    return [xp.sum(Q * Q, axis=1) for Q in spans]
+
+
+def _concentrated(F: Any) -> bool:
+    """Whether some row or column has a direction nearly to itself, as one of outliers would."""
+    return any(float(x.max()) > 0.25 for x in _leverage(F))
+
+
+def _spread_out(state: State) -> State:
+    """Directions that a row or column has to itself give way to what the residual shows most.
+
+    They explain the outliers of that row or column, and not the table.
+    """
+    F: Any = state.factors
+    xp, r = array_namespace(F.L), F.rank
+    blocks = []
+    for B, x in zip(F.blocks, _leverage(F), strict=True):
+        own = (x > 0.25)[:, None]
+        blocks.append(
+            xp.concat([xp.where(own, xp.zeros_like(B[:, :r]), B[:, :r]), B[:, r:]], axis=1)
+        )
+    U, s, V = singular(F.with_blocks(tuple(blocks)))
+    kept = max(1, min(r - 1, int((s > 1e-6 * s[0]).sum())))
+    fewer = state.again(with_part(F, U[:, :kept], s[:kept], V[:, :kept]))  # type: ignore[misc]
+    wider = state.again(widened(fewer, r - kept))  # type: ignore[misc]
+    return replace(wider, t=state.t, memory=state.memory)
+
+
 # ---- the rank, from gaps
+
+
+def _levels(cells: Cells, typical: float, budget: Budget) -> tuple[float, float]:
+    """The threshold to end at, and the one from which on the rest counts as reproduced."""
+    least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
+    return least, max(least, 1e-5 * typical)
 
 
 @dataclass(frozen=True, eq=False)

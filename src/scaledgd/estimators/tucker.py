@@ -295,6 +295,5 @@ def _judged(off: Array, outliers: Any) -> float:
     """Mean squares; where some cells are wrong, of the scale that most have."""
     if outliers is not None:
         # a good half may be fitted exactly by much too small a rank: look beyond it
-        size = array_namespace(off).abs(off)
-        return float(kernels.kth_largest(size, max(1, int(0.35 * size.shape[0])), 0)[0]) ** 2
+        return float(kernels.kth_magnitude(off, max(1, int(0.35 * off.shape[0])))) ** 2
     return float(array_namespace(off).mean(off * off))
