@@ -55,14 +55,6 @@ inline T dot(const T* a, const T* b, int64_t n) {  // n is a multiple of the lan
 }
 
 template <class T>
-inline T dot_of_any(const T* a, const T* b, int64_t n) {
-    const int64_t most = n / Lanes<T>::count * Lanes<T>::count;
-    T sum = dot(a, b, most);
-    for (int64_t k = most; k < n; ++k) sum += a[k] * b[k];
-    return sum;
-}
-
-template <class T>
 inline void axpy(T s, const T* a, T* b, int64_t n) {
     for (int64_t k = 0; k < n; k += Lanes<T>::count) store(b + k, load(b + k) + s * load(a + k));
 }
@@ -73,12 +65,12 @@ inline void prefetch(const void* p, int64_t bytes) {
     for (int64_t k = 0; k < bytes; k += 64) __builtin_prefetch(static_cast<const char*>(p) + k);
 }
 
-// c = the Kronecker product of rows of the factors; the first runs slowest.
+// c = scale times the Kronecker product of rows of some factors; the first runs slowest.
 template <class T>
-inline void kronecker(const Design<T>& d, const int64_t* at, T* c) {
+inline void kronecker(const Design<T>& d, int factors, const int64_t* at, T scale, T* c) {
     int64_t n = 1;
-    c[0] = 1;
-    for (int f = 0; f < d.factors; ++f) {
+    c[0] = scale;
+    for (int f = 0; f < factors; ++f) {
         const T* row = d.factor[f] + at[f] * d.width[f];
         const int64_t w = d.width[f];
         for (int64_t a = n - 1; a >= 0; --a) {
@@ -94,12 +86,16 @@ template <class T>
 __attribute__((noinline)) const T* vector(const Design<T>& d, const Side& side, int64_t e, T* v, T* c) {
     const T* rows = d.table + int64_t(side.other[0][e]) * d.terms * d.qp;
     if (d.factors == 0) return rows;
-    int64_t at[MAX_MODES];
-    for (int f = 0; f < d.factors; ++f) at[f] = side.other[f + 1][e];
-    kronecker(d, at, c);
+    const T* combined = d.factor[0] + int64_t(side.other[1][e]) * d.width[0];
+    if (d.factors > 1) {
+        int64_t at[MAX_MODES];
+        for (int f = 0; f < d.factors; ++f) at[f] = side.other[f + 1][e];
+        kronecker(d, d.factors, at, T(1), c);
+        combined = c;
+    }
     for (int64_t k = 0; k < d.qp; k += Lanes<T>::count) {
         vec<T> sum = {};
-        for (int64_t s = 0; s < d.terms; ++s) sum += c[s] * load(rows + s * d.qp + k);
+        for (int64_t s = 0; s < d.terms; ++s) sum += combined[s] * load(rows + s * d.qp + k);
         store(v + k, sum);
     }
     return v;
@@ -167,6 +163,11 @@ double pass(const Pass<T>& p, int64_t first, int64_t last) {
 // ---- rows as small least-squares problems
 
 constexpr int64_t BLOCK = 256;  // vectors v at a time, which stay in cache
+#ifdef __AVX512VL__
+constexpr int WIDEST = 4;  // vectors in a tile: 32 registers hold 4 x 4 of them and what they need
+#else
+constexpr int WIDEST = 3;
+#endif
 
 // G[4 rows from i][V vectors from j] += sum over entries of v v'
 template <class T, int V>
@@ -192,8 +193,9 @@ void add_gram(const T* v, int64_t m, int64_t qp, double* G) {
     constexpr int64_t W = Lanes<T>::count;
     for (int64_t i = 0; i < qp; i += 4) {
         int64_t j = i / W * W;
-        for (; j + 3 * W <= qp; j += 3 * W) tile<T, 3>(v, m, qp, i, j, G);
-        if (j + 2 * W <= qp) tile<T, 2>(v, m, qp, i, j, G);
+        for (; j + WIDEST * W <= qp; j += WIDEST * W) tile<T, WIDEST>(v, m, qp, i, j, G);
+        if (j + 3 * W <= qp) tile<T, 3>(v, m, qp, i, j, G);
+        else if (j + 2 * W <= qp) tile<T, 2>(v, m, qp, i, j, G);
         else if (j + W <= qp) tile<T, 1>(v, m, qp, i, j, G);
     }
 }
@@ -449,45 +451,53 @@ void solve(const Solve<T>& p, int64_t first, int64_t last) {
 
 // ---- Tucker contractions
 
+// The last factor is padded to whole vectors: `qp` of which `q` are meant.
 template <class T>
 void outer(const Outer<T>& p, int64_t first, int64_t last) {
     const Design<T>& d = p.design;
+    const int before = d.factors - 1;
+    const int64_t n = d.terms, qp = d.qp;
+    const T *rows = d.factor[before], *weights = p.weights;
     Scratch<T> memory;
-    T* c = memory.at_least(d.terms);
+    T* c = memory.at_least(n + n * qp);
+    T* sums = c + n;
     int64_t at[MAX_MODES];
     for (int64_t i = first; i < last; ++i) {
-        T* sums = p.sums + i * d.terms;
-        std::memset(sums, 0, d.terms * sizeof(T));
+        std::memset(sums, 0, n * qp * sizeof(T));
         for (int64_t e = p.side.starts[i]; e < p.side.starts[i + 1]; ++e) {
-            const T w = p.weights[e];
-            for (int f = 0; f < d.factors; ++f) at[f] = p.side.other[f][e];
-            kronecker(d, at, c);
-            for (int64_t s = 0; s < d.terms; ++s) sums[s] += w * c[s];
+            for (int f = 0; f < before; ++f) at[f] = p.side.other[f][e];
+            kronecker(d, before, at, weights[e], c);
+            const T* row = rows + int64_t(p.side.other[before][e]) * qp;
+            for (int64_t a = 0; a < n; ++a) axpy(c[a], row, sums + a * qp, qp);
         }
+        for (int64_t a = 0; a < n; ++a)
+            std::memcpy(p.sums + (i * n + a) * d.q, sums + a * qp, d.q * sizeof(T));
     }
 }
 
 template <class T>
 double values(const Values<T>& p, int64_t first, int64_t last) {
     const Design<T>& d = p.design;
+    const int before = d.factors - 1;
+    const int64_t n = d.terms, qp = d.qp;
+    const T* rows = d.factor[before];
     Scratch<T> memory;
-    T* c = memory.at_least(d.terms);
+    T* c = memory.at_least(n);
     int64_t at[MAX_MODES];
     double squares = 0;
     for (int64_t e = first; e < last; ++e) {
-        const T* t = d.table + p.index[0][e] * d.terms;
-        // contract the last mode first, as long as there are any
-        const T* from = t;
-        int64_t n = d.terms;
-        for (int f = d.factors - 1; f >= 0; --f) {
-            const int64_t w = d.width[f];
-            at[f] = p.index[f + 1][e];
-            const T* row = d.factor[f] + at[f] * w;
-            n /= w;
-            for (int64_t a = 0; a < n; ++a) c[a] = dot_of_any(from + a * w, row, w);
-            from = c;
+        for (int f = 0; f < before; ++f) at[f] = p.index[f + 1][e];
+        kronecker(d, before, at, T(1), c);
+        const T* table = d.table + p.index[0][e] * n * qp;
+        const T* row = rows + p.index[before + 1][e] * qp;
+        vec<T> sum = {};
+        for (int64_t k = 0; k < qp; k += Lanes<T>::count) {
+            vec<T> small = c[0] * load(table + k);
+            for (int64_t a = 1; a < n; ++a) small += c[a] * load(table + a * qp + k);
+            sum += small * load(row + k);
         }
-        const T x = p.y ? from[0] - p.y[e] : from[0];
+        T x = add(sum);
+        if (p.y) x -= p.y[e];
         p.out[e] = x;
         squares += double(x) * double(x);
     }

@@ -63,7 +63,8 @@ template <class T> struct Solve {
     double* total = nullptr;                      // out (q, q): added up over the rows
 };
 
-// Sums over entries of w times the Kronecker product of all factors' rows: (rows, terms).
+// Sums over entries of w times the Kronecker product of all factors' rows: (rows, terms, q). The
+// last factor has q columns, padded, and the others terms in all.
 template <class T> struct Outer {
     Side side;
     Design<T> design;                             // only its factors, of the modes other[0], ...
@@ -71,10 +72,11 @@ template <class T> struct Outer {
     T* sums = nullptr;
 };
 
-// Tucker entries in the order of the measurements: table[i0] . Kronecker product of rows.
+// Tucker entries in the order of the measurements: table[i0] . Kronecker product of rows; the
+// last factor as above.
 template <class T> struct Values {
     const int64_t* index[MAX_MODES] = {};
-    Design<T> design;                             // table (n, terms); factors of index[1], ...
+    Design<T> design;                             // table (n, terms, qp); factors of index[1], ...
     const T* y = nullptr;
     T* out = nullptr;                             // x - y
 };

@@ -498,22 +498,34 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     return nb::make_tuple(step, diagonals, total);
 }
 
+// Factors of which the last is padded, as `outer` and `values` want them.
+template <class T> Padded<T> last_padded(const std::vector<In<T, 2>>& factors, Design<T>& d) {
+    demand(!factors.empty() && factors.size() < MAX_MODES, "one factor per other mode");
+    const In<T, 2>& last = factors.back();
+    d.factors = int(factors.size());
+    for (size_t f = 0; f < factors.size(); ++f) {
+        demand(factors[f].shape(1) > 0, "a factor has no columns");
+        d.factor[f] = factors[f].data();
+        d.width[f] = factors[f].shape(1);
+        if (f + 1 < factors.size()) d.terms *= factors[f].shape(1);
+    }
+    Padded<T> padded(last.data(), last.shape(0), last.shape(1));
+    d.q = last.shape(1);
+    d.qp = padded.width;
+    return padded;
+}
+
 template <class T>
 Out<T> outer_sums(const Sorted& entries, const std::vector<In<T, 2>>& factors, const Any<T>& weights) {
     Outer<T> p;
     p.side = entries.side();
-    demand(entries.other.size() == factors.size() && !factors.empty(), "one factor per other mode");
+    demand(entries.other.size() == factors.size(), "one factor per other mode");
     demand(int64_t(weights.size()) == entries.m, "weights do not fit the entries");
-    p.design.factors = int(factors.size());
-    for (size_t f = 0; f < factors.size(); ++f) {
-        p.design.factor[f] = factors[f].data();
-        p.design.width[f] = factors[f].shape(1);
-        demand(factors[f].shape(1) > 0, "a factor has no columns");
-        p.design.terms *= factors[f].shape(1);
-    }
+    const Padded<T> padded = last_padded(factors, p.design);
+    p.design.factor[factors.size() - 1] = padded.data;
     p.weights = weights.data();
-    auto result = made<T>({size_t(p.side.rows), size_t(p.design.terms)}, &p.sums);
-    each(Pieces(p.side.rows, entries.m * p.design.terms * 3),
+    auto result = made<T>({size_t(p.side.rows), size_t(p.design.terms * p.design.q)}, &p.sums);
+    each(Pieces(p.side.rows, entries.m * p.design.terms * p.design.qp * 2),
          [&](int64_t a, int64_t b) { table<T>().outer(p, a, b); });
     return result;
 }
@@ -522,26 +534,21 @@ template <class T>
 nb::tuple tucker_values(const Index& index, const In<T, 2>& small, const std::vector<In<T, 2>>& factors,
                         optional<Any<T>> y) {
     Values<T> p;
-    demand(index.size() == factors.size() + 1 && index.size() < MAX_MODES, "one index per mode");
+    demand(index.size() == factors.size() + 1, "one index per mode");
     const int64_t m = index[0].size();
     same_size<T>(y, m, "y does not fit the entries");
-    p.design.table = small.data();
-    p.design.terms = small.shape(1);
-    p.design.factors = int(factors.size());
-    int64_t terms = 1;
     for (size_t k = 0; k < index.size(); ++k) {
         demand(int64_t(index[k].size()) == m, "index arrays must have the same length");
         p.index[k] = index[k].data();
-        if (k == 0) continue;
-        p.design.factor[k - 1] = factors[k - 1].data();
-        p.design.width[k - 1] = factors[k - 1].shape(1);
-        demand(factors[k - 1].shape(1) > 0, "a factor has no columns");
-        terms *= factors[k - 1].shape(1);
     }
-    demand(terms == p.design.terms, "the factors do not fit the table");
+    const Padded<T> padded = last_padded(factors, p.design);
+    p.design.factor[factors.size() - 1] = padded.data;
+    demand(int64_t(small.shape(1)) == p.design.terms * p.design.q, "the factors do not fit the table");
+    const Padded<T> rows(small.data(), int64_t(small.shape(0)) * p.design.terms, p.design.q);
+    p.design.table = rows.data;
     p.y = data<T>(y);
     auto result = made<T>({size_t(m)}, &p.out);
-    const double squares = add_up(Pieces(m, m * p.design.terms * 2),
+    const double squares = add_up(Pieces(m, m * p.design.terms * p.design.qp * 2),
                                   [&](int64_t a, int64_t b) { return table<T>().values(p, a, b); });
     return nb::make_tuple(squares, result);
 }

@@ -63,10 +63,18 @@ def inner(a: Array, b: Array) -> Array:
     return xp.real(product) if is_complex(product) else product
 
 
+def square(x: Array) -> Array:
+    """Σ |x|², a 0-d array."""
+    if isinstance(x, np.ndarray) and not is_complex(x):
+        flat = np.ravel(x)
+        return np.asarray(flat @ flat)  # makes no array of squares
+    return array_namespace(x).sum(magnitude2(x))
+
+
 def norm(x: Array) -> Array:
     """The Frobenius norm, a 0-d array."""
     xp = array_namespace(x)
-    return xp.sqrt(xp.sum(magnitude2(x)))
+    return xp.sqrt(square(x))
 
 
 def epsilon(x: Array) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from array_api_compat import array_namespace, device
 
 from . import checks, kernels
-from .linalg import is_complex, magnitude2
+from .linalg import is_complex, square
 
 if TYPE_CHECKING:
     from .operators import Operator
@@ -79,7 +79,7 @@ class Squared(Loss):
     least_squares = True
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
-        return 0.5 * array_namespace(residual).sum(magnitude2(residual)), residual
+        return 0.5 * square(residual), residual
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ class _Look:
         )
 
     def ambient(self) -> Ambient:
-        return self.problem.operator.adjoint(self.problem.scale * self.loss(self.residual)[1])
+        weight, scale = self.loss(self.residual)[1], self.problem.scale
+        return self.problem.operator.adjoint(weight if scale == 1 else scale * weight)
 
     def pullback(self) -> Blocks:
         if self._first is None:
@@ -233,7 +234,8 @@ class Observed:
         With `keep` only that share of the measurements, those of smallest magnitude. The
         operator has its say: `RankOne` averages and takes out the part along the identity.
         """
-        y = self.scale * self.loss.clean(self.y)
+        y = self.loss.clean(self.y)
+        y = y if self.scale == 1 else self.scale * y
         if keep is None:
             return self.operator.spectral(y, None)
         keep = checks.number("keep", keep, least=0, most=1, open_=True)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import kernels
 from ..factors import Bordered, LowRank
-from ..linalg import fix_signs
+from ..linalg import fix_signs, square
 from ..methods import NonNegative
 from ..solve import State, solve
 from ..variational import Posterior, current
@@ -105,7 +105,9 @@ class RowModel:
             return solve(problem, positive, rounds, max_iter=100).factors, known  # type: ignore
         if self.threshold is not None:
             return reject_rows(cells, operator, F, 0, self.threshold, ridge), known
-        for _ in range(2):  # the second corrects the rounding of the first
+        # the second corrects the rounding of the first, where there is no noise to hide it
+        noisy = self.posterior is not None and self.posterior.noise > 1e-12
+        for _ in range(1 if noisy else 2):
             F = F.moved(0, -problem.block_step(F, 0, ridge))
         return F, known
 
@@ -390,7 +392,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         scaled = z if whole.weight is None else z * xp.sqrt(xp.reshape(whole.weight, (-1,)))
         within = 1.0
         if threshold is None:
-            count, squares = float(z.shape[0]), float(xp.sum(scaled * scaled))
+            count, squares = float(z.shape[0]), float(square(scaled))
         else:
             kept, inside, sums, _ = kernels.within(scaled, threshold)
             count, squares = float(inside), float(sums)

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace, device
 from ..factors import Bordered
 from ..initialize import grown, spectral, widened
 from ..kernels.numpy import part_of
-from ..linalg import epsilon, truncated_svd
+from ..linalg import epsilon, sketched_svd
 from ..methods import Alternating, ScaledLBFGS
 from ..problems import Observed
 from ..solve import Record, Result, State, Stop, StoppingRule
@@ -33,7 +33,7 @@ from .rules import beside_residual, change, settled, stalled, vanished
 Array = Any
 
 
-ROUNDS = 2
+ROUNDS = 1
 """Of a start: sampling noise hides what more would find."""
 
 
@@ -150,7 +150,7 @@ def empty(cells: Cells, choice: Choice, known: Scales | None = None) -> Bordered
     they stand divided by them too.
     """
     xp = array_namespace(cells.y)
-    zeros = [xp.zeros_like(cells.sums(k, 0 * cells.flat)) for k in (0, 1)]
+    zeros = [xp.zeros_like(cells.counts(k)) for k in (0, 1)]
     scale = (None, None) if known is None else (known.rows, known.columns)
     u, v = (z + 1 if d is None else 1 / d for z, d in zip(zeros, scale, strict=True))
     return Bordered(
@@ -262,7 +262,7 @@ def structured(state: State, cells: Cells) -> bool:
     F: Any = state.factors
     Z = state.ambient()  # type: ignore[misc]
     seeded = np.random.default_rng(0)
-    _, s, _ = truncated_svd(Z.times, Z.adjoint_times, F.shape, 1, F.blocks[0], seeded, 1e-2)
+    _, s, _ = sketched_svd(Z.times, Z.adjoint_times, F.shape, 1, F.blocks[0], seeded, 3)
     return float(s[0]) > 1.1 * edge(cells, mean_square_residual(state, cells))
 
 
@@ -300,18 +300,20 @@ def _least_squares(
             return alternate(problem, F, budget, stage)
 
         best = run(_beginning(problem, start, rank), "least squares")
-        for _ in range(3 if m >= 3.5 * dof and rank > 1 else 0):
-            if _fits(best, budget) or budget.out_of_time or not structured(best, cells):
+
+        def amiss(state: State) -> bool:
+            done = m < 3.5 * dof or _fits(state, budget) or budget.out_of_time
+            return not done and structured(state, cells)
+
+        wrong = amiss(best)
+        for _ in range(3 if rank > 1 else 0):
+            if not wrong:
                 break
             again = run(without_weakest(best, run))
             if float(again.value) > 0.9 * float(best.value):
                 break
-            best = again
-        if (
-            m >= 3.5 * dof
-            and not (_fits(best, budget) or budget.out_of_time)
-            and structured(best, cells)
-        ):
+            best, wrong = again, amiss(again)
+        if wrong and not budget.out_of_time:
             # a spectrum over many decades is found from its top
             patient = grown(rank, Alternating(), start=start, tol=0.2, max_iter=8, run=refits)
             again = run(patient(problem), "grown")

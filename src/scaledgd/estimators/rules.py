@@ -18,8 +18,11 @@ from ..solve import Record, State, Stop, StoppingRule
 Array = Any
 
 
-def difference(F: Any, G: Any) -> float:
-    """‖X_F − X_G‖, without the cancellation that Gram matrices of both would bring."""
+def difference(F: Any, G: Any, level: float = 0.0) -> float:
+    """‖X_F − X_G‖, without the cancellation that Gram matrices of both would bring.
+
+    Or with it, where what is lost is small beside a level.
+    """
     xp = array_namespace(F.blocks[0])
     if not isinstance(F, Tucker) and F.modes[0].shape == G.modes[0].shape:
         # X_F − X_G = (L_F − L_G) R_Fᵀ + L_G (R_F − R_G)ᵀ: as good, unless the two cancel
@@ -27,8 +30,9 @@ def difference(F: Any, G: Any) -> float:
         left, right = xp.concat([L - K, K], axis=1), xp.concat([R, R - S], axis=1)
         products = gram(left) * gram(right)
         square, size = float(xp.sum(products)), float(xp.sum(xp.abs(products)))
-        if square > 1e-3 * size:
-            return math.sqrt(square)
+        lost = 100 * epsilon(L) * size
+        if square > 1e-3 * size or lost <= (0.1 * level) ** 2:
+            return math.sqrt(max(square, 0.0) + lost)
     frames = [
         xp.linalg.qr(xp.concat([A, B], axis=1))[1] for A, B in zip(F.modes, G.modes, strict=True)
     ]
@@ -50,12 +54,12 @@ def change(tol: float) -> StoppingRule:
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         F: Any = state.factors
-        moved = difference(F, last.pop()) if last else math.inf
-        last.append(F)
         size = float(F.norm())
-        least = 4 * epsilon(F.blocks[0])
-        if moved <= max(tol, least) * size:
-            return Stop(f"X changes by less than {max(tol, least):.2g} of itself")
+        enough = max(tol, 4 * epsilon(F.blocks[0]))
+        moved = difference(F, last.pop(), enough * size) if last else math.inf
+        last.append(F)
+        if moved <= enough * size:
+            return Stop(f"X changes by less than {enough:.2g} of itself")
         return None
 
     return rule
@@ -106,11 +110,12 @@ def beside_residual(share: float) -> StoppingRule:
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         F: Any = state.factors
-        moved = difference(F, last.pop()) if last else math.inf
-        last.append(F)
         seen = math.sqrt(math.prod(state.problem.y.shape) / math.prod(F.shape))
         enough = share * max(1.0, len(history) / 20)  # a slow drift is not worth waiting for
-        if moved * seen <= enough * math.sqrt(2 * float(state.value)):
+        level = enough * math.sqrt(2 * float(state.value)) / seen
+        moved = difference(F, last.pop(), level) if last else math.inf
+        last.append(F)
+        if moved <= level:
             return Stop(f"X changes by less than {enough:.2g} of the residual")
         return None
 

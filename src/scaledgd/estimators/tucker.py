@@ -151,7 +151,7 @@ def _rules(budget: Budget) -> list[StoppingRule]:
 def _beginning(problem: Observed, cells: Cells, ranks: Ranks) -> Any:
     if cells.index is None:
         return hosvd(ranks, tol=1e-3)(problem)
-    return diagonal_deleted(ranks, tol=1e-3)(problem)
+    return diagonal_deleted(ranks, tol=3e-2)(problem)
 
 
 def _least_squares(

@@ -488,8 +488,11 @@ class Pattern(_RowSystems):
     def unfold(self, mode: int) -> Pattern:
         """The pattern of an unfolding, empty columns left out while there are as many as rows."""
         xp = array_namespace(*self.index)
-        found, columns = xp.unique_inverse(numbered(self.index, self.shape, skip=mode))
-        n = self.shape[mode]
+        n, columns = self.shape[mode], numbered(self.index, self.shape, skip=mode)
+        width = math.prod(self.shape) // n
+        if width <= 4 * columns.shape[0]:  # few are empty: not worth looking for
+            return pattern((self.index[mode], columns), (n, max(n, width)))
+        found, columns = xp.unique_inverse(columns)
         return pattern((self.index[mode], columns), (n, max(n, int(found.shape[0]))))
 
 
