@@ -11,6 +11,9 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#ifndef _WIN32
+#include <pthread.h>
+#endif
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
@@ -18,11 +21,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -52,22 +58,72 @@ int threads() {
     return n > 0 ? n : default_threads();
 }
 
+// Threads that sleep until there is work. They are kept because one that is woken runs at once,
+// where a new one waits its turn behind whatever keeps the other cores busy; and whoever brings
+// the work does not wait for those that come too late.
+class Pool {
+    struct Job {
+        const std::function<void(int64_t)>& work;
+        const int64_t pieces;
+        int64_t seats;                  // helpers that may still join; guarded by the pool's mutex
+        int64_t inside = 0;             // helpers at work; likewise
+        std::atomic<int64_t> next{0};
+        std::condition_variable left;
+
+        void run() {
+            for (int64_t k; (k = next.fetch_add(1)) < pieces;) work(k);
+        }
+    };
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<Job*> jobs;
+    int64_t workers = 0;
+
+    void help() {
+        std::unique_lock<std::mutex> lock(mutex);
+        for (;;) {
+            wake.wait(lock, [&] { return !jobs.empty(); });
+            Job* job = jobs.front();
+            if (--job->seats == 0) jobs.pop_front();
+            ++job->inside;
+            lock.unlock();
+            job->run();
+            lock.lock();
+            if (--job->inside == 0) job->left.notify_one();
+        }
+    }
+
+  public:
+    void share(int64_t pieces, int64_t helpers, const std::function<void(int64_t)>& work) {
+        Job job{work, pieces, helpers};
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            try {
+                for (; workers < helpers; ++workers) std::thread([this] { help(); }).detach();
+            } catch (const std::system_error&) {
+                // no more threads to be had: those there are do the work
+            }
+            jobs.push_back(&job);
+        }
+        for (int64_t k = 0; k < helpers; ++k) wake.notify_one();
+        job.run();
+        std::unique_lock<std::mutex> lock(mutex);
+        jobs.erase(std::remove(jobs.begin(), jobs.end(), &job), jobs.end());
+        job.left.wait(lock, [&] { return job.inside == 0; });
+    }
+};
+
+std::atomic<Pool*> pool{nullptr};  // never deleted: its threads sleep until the process ends
+
 // Call work(k) for k = 0 .. pieces - 1, each once, on as many threads as may be used.
 void share(int64_t pieces, const std::function<void(int64_t)>& work) {
-    std::atomic<int64_t> next{0};
-    auto run = [&] {
-        for (int64_t k; (k = next.fetch_add(1)) < pieces;) work(k);
-    };
-    std::vector<std::thread> helpers;
-    const int64_t n = std::min<int64_t>(threads(), pieces);
-    try {
-        for (int64_t t = 1; t < n; ++t) helpers.emplace_back(run);
-    } catch (const std::system_error&) {
-        // no more threads to be had: those there are do the work
-    }
-    run();
-    for (auto& helper : helpers) helper.join();
+    const int64_t helpers = std::min<int64_t>(threads(), pieces) - 1;
+    if (helpers > 0) return pool.load()->share(pieces, helpers, work);
+    for (int64_t k = 0; k < pieces; ++k) work(k);
 }
+
+// A child has none of its parent's threads, and a lock may be held by one of them.
+void start_anew() { pool.store(new Pool); }
 
 constexpr int64_t PIECE = 1 << 20;  // multiplications
 
@@ -827,6 +883,10 @@ extern "C" __attribute__((visibility("default"))) int scaledgd_get_num_threads()
 extern "C" __attribute__((visibility("default"))) void scaledgd_set_num_threads(int n) { limit = n; }
 
 NB_MODULE(_compiled, m) {
+    start_anew();
+#ifndef _WIN32
+    pthread_atfork(nullptr, nullptr, start_anew);
+#endif
     nb::class_<Sorted>(m, "Sorted").def_ro("size", &Sorted::m).def_prop_ro("as_measured", [](const Sorted& s) { return s.position.empty(); }).def_prop_ro("rows", [](const Sorted& s) {
         return int64_t(s.starts.size()) - 1;
     });

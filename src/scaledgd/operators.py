@@ -137,10 +137,7 @@ class Operator:
         def precondition(G: Array) -> Array:
             return factors.precondition_block(G, k)
 
-        # where entries are observed the preconditioner is close to the inverse, and the other blocks
-        # move before this one does again
-        tol = 1e-2 if self.rows is None else 3e-2
-        return conjugate_gradients(normal, gradient, precondition, tol, steps)
+        return conjugate_gradients(normal, gradient, precondition, 1e-2, steps)
 
     def coverage(self, w: Array | None, like: Array) -> Ambient:
         """How much each entry of X counts: Σ w |A(E)|² for the unit matrix E of that entry.

@@ -1,0 +1,208 @@
+"""Run the benchmarks, all or some, and write one table and one plot.
+
+    python -m benchmarks                      everything, into benchmarks/results
+    python -m benchmarks P1 P4 --repeats 3    two problems
+    python -m benchmarks --peers cmfrec       against some peers only
+    python -m benchmarks kernels growth       the kernels alone
+
+What was measured is kept: an interrupted run is gone on with; --fresh begins anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+# two threads for everyone, before any library looks
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "2")
+
+from . import kernels, measure, problems, report  # noqa: E402
+from .contestants import OURS, PEERS, Contestant  # noqa: E402
+
+PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "kernels", "growth")
+
+
+def instances(part: str, quick: bool) -> list[problems.Problem]:
+    if part == "P1":
+        kappas = (1, 100) if quick else (1, 10, 100, 1000)
+        return [problems.completion(k, t) for k in kappas for t in (1e-6, 1e-10)]
+    if part == "P2":
+        return [problems.large(share=0.2 if quick else 1.0)]
+    if part == "P4":
+        return [problems.robust(k) for k in ((10,) if quick else (1, 10, 100))]
+    if part == "P5":
+        return [problems.tensor(k) for k in ((10,) if quick else (1, 10))]
+    return []
+
+
+def rivals(problem: problems.Problem, wanted: list[str]) -> list[Contestant]:
+    m = len(problem.data["values"]) if "values" in problem.data else 0
+    return [
+        peer
+        for peer in PEERS
+        if problem.kind in peer.kinds
+        and peer.installed
+        and (m <= peer.largest)
+        and (not wanted or any(name.lower() in peer.name.lower() for name in wanted))
+    ]
+
+
+def compete(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
+    for problem in instances(part, asked.quick):
+        ours = OURS[problem.kind]
+        pending = [
+            peer
+            for peer in rivals(problem, asked.peers)
+            if f"contest/{problem.name}/{peer.name}" not in results
+        ]
+        if not pending:
+            continue
+        bar(f"{problem.name}: scaledgd")
+        effort, best = measure.least_effort(ours, problem)
+        if effort is None:
+            raise RuntimeError(f"scaledgd got no further than {best:.2g} on {problem.name}")
+        for peer in pending:
+            key = f"contest/{problem.name}/{peer.name}"
+            note = lambda m, p=problem: bar(f"{p.name}: {m}")  # noqa: E731
+            found = measure.contest(ours, peer, problem, asked.repeats, effort, note)
+            results.put(key, found)
+
+
+def scarce(asked: Any, results: measure.Results, bar: Any) -> None:
+    """P3: who finds the truth at all."""
+    names = ("cmfrec ALS", "SciPy L-BFGS-B on the factors")
+    contestants = [OURS["completion"], *(p for p in PEERS if p.name in names and p.installed)]
+    efforts = {"scaledgd": 27, "cmfrec ALS": 300, "SciPy L-BFGS-B on the factors": 600}
+    for kappa in (1, 100):
+        for ratio in (1.6, 2.5) if asked.quick else (1.3, 1.6, 2.0, 2.5, 3.0):
+            for seed in (1,) if asked.quick else (1, 2, 3):
+                problem = problems.scarce(kappa, ratio, seed)
+                for contestant in contestants:
+                    key = f"scarce/{problem.name}/{contestant.name}"
+                    if key in results:
+                        continue
+                    bar(f"{problem.name}: {contestant.name}")
+                    effort = efforts[contestant.name]
+                    seconds, error = measure.timed(contestant, problem, effort)
+                    record = {"peer": contestant.name, "kappa": kappa, "ratio": ratio}
+                    record |= {"seconds": seconds, "success": bool(error < problem.target)}
+                    results.put(key, record)
+
+
+def rated(asked: Any, results: measure.Results, bar: Any) -> None:
+    """P6: on whatever rating data there are."""
+    folder = asked.ratings or next(
+        (f for f in (Path("../shared/data"), Path("data")) if f.is_dir()), None
+    )
+    if folder is None:
+        return
+    paths = sorted(Path(folder).glob("gcmc-*/*.npz")) + sorted(Path(folder).glob("ratings*.npz"))
+    for path in paths:
+        problem = problems.ratings(path)
+        for contestant in (OURS["ratings"], *rivals(problem, asked.peers)):
+            key = f"ratings/{problem.name}/{contestant.name}"
+            if key not in results:
+                bar(f"{problem.name}: {contestant.name}")
+                seconds, error = measure.timed(contestant, problem, 1)
+                record = {"problem": problem.name, "peer": contestant.name}
+                results.put(key, {**record, "seconds": seconds, "error": error})
+
+
+def machine() -> dict[str, Any]:
+    import numpy
+    import scipy
+
+    import scaledgd
+
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "scaledgd": scaledgd.__version__,
+    }
+
+
+def written(results: measure.Results, folder: Path) -> str:
+    """The tables, and the plot beside them."""
+    groups: dict[str, list[Any]] = {}
+    for key, record in sorted(results.records.items()):
+        groups.setdefault(key.split("/")[0], []).append(record)
+    text = []
+    here = results.records.get("machine")
+    if here:
+        cores = f"{here['cores']} cores ({here['processor']})"
+        text.append(f"Measured on {cores}, Python {here['python']}, NumPy {here['numpy']}.")
+    if "contest" in groups:
+        text += ["## To the same accuracy", report.contests(groups["contest"])]
+    if "scarce" in groups:
+        text += ["## P3: few observations, found or not", report.successes(groups["scarce"])]
+    for name in sorted({r["problem"] for r in groups.get("ratings", [])}):
+        mine = [r for r in groups["ratings"] if r["problem"] == name]
+        text += [f"## {name}", report.ratings(mine)]
+    found = {"contests": groups.get("contest", [])}
+    if "kernels" in groups:
+        text += ["## Kernels", report.kernels(groups["kernels"][0])]
+    if "growth" in groups:
+        grown = found["growth"] = groups["growth"][0]
+        text += ["## Growth of an iteration", report.growth(grown)]
+        for kind, key in (("entries", "entries"), ("rank", "rank")):
+            mine = [r for r in grown if r["kind"] == kind and r["threads"] == 2]
+            text.append(f"Slope against {key}, log-log: {report.slope(mine, key):.2f}.")
+    report.plot(found, folder / "benchmarks.png")
+    whole = "\n\n".join(text) + "\n"
+    (folder / "benchmarks.md").write_text(whole)
+    return whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="by default all")
+    parser.add_argument("--peers", nargs="*", default=[], help="parts of the names of some peers")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="smaller problems")
+    parser.add_argument("--fresh", action="store_true", help="forget what was measured")
+    parser.add_argument("--ratings", type=Path, help="folder of rating data for P6")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    asked = parser.parse_args()
+    parts = asked.parts or PARTS
+    path = asked.out / ("quick.json" if asked.quick else "measured.json")
+    if asked.fresh and path.exists():
+        path.unlink()
+    results = measure.Results(path)
+    results.put("machine", machine())
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [BarColumn(20), TextColumn("{task.description}"), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=len(parts))
+        for part in parts:
+
+            def bar(message: str, part: str = part) -> None:
+                progress.update(task, description=f"{part} · {message}")
+
+            bar("")
+            if part == "P3":
+                scarce(asked, results, bar)
+            elif part == "P6":
+                rated(asked, results, bar)
+            elif part == "kernels" and "kernels/all" not in results:
+                results.put("kernels/all", kernels.table(0.2 if asked.quick else 1.0))
+            elif part == "growth" and "growth/all" not in results:
+                results.put("growth/all", kernels.growth(1_000_000 if asked.quick else 10**8))
+            else:
+                compete(part, asked, results, bar)
+            progress.advance(task)
+    print(written(results, asked.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""One table and one plot of what was measured."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+def _time(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def contests(records: list[Record]) -> str:
+    lines = [
+        "| problem | scaledgd | peer | its time | times slower |",
+        "|---|---|---|---|---|",
+    ]
+    for r in records:
+        if r.get("reached"):
+            ours, theirs = r["seconds"]["ours"], r["seconds"]["theirs"]
+            lines.append(
+                f"| {r['problem']} | {_time(ours)} | {r['peer']} | {_time(theirs)} | "
+                f"**{r['ratio']:.1f}** |"
+            )
+        else:
+            lines.append(
+                f"| {r['problem']} | | {r['peer']} | not reached, best {r['best']:.1g} | |"
+            )
+    return "\n".join(lines)
+
+
+def successes(records: list[Record]) -> str:
+    """P3: how often the truth was found, and how long that took."""
+    names = sorted({(r["peer"]) for r in records}, key=lambda n: (n != "scaledgd", n))
+    kinds = sorted({(r["kappa"], r["ratio"]) for r in records})
+    head = " | ".join(f"κ={k:g}, {ratio:g} ×" for k, ratio in kinds)
+    lines = [f"| | {head} | median time |", "|---" * (len(kinds) + 2) + "|"]
+    for name in names:
+        found = []
+        for kind in kinds:
+            mine = [r for r in records if r["peer"] == name and (r["kappa"], r["ratio"]) == kind]
+            found.append(f"{sum(r['success'] for r in mine)} of {len(mine)}")
+        spent = sorted(r["seconds"] for r in records if r["peer"] == name)
+        lines.append(f"| {name} | {' | '.join(found)} | {_time(spent[len(spent) // 2])} |")
+    return "\n".join(lines)
+
+
+def ratings(records: list[Record]) -> str:
+    lines = ["| | test RMSE | time |", "|---|---|---|"]
+    for r in sorted(records, key=lambda r: r["error"]):
+        lines.append(f"| {r['peer']} | {r['error']:.4f} | {_time(r['seconds'])} |")
+    return "\n".join(lines)
+
+
+def kernels(records: list[Record]) -> str:
+    lines = [
+        "| kernel | precision | rank | ns per entry | of peak flops | of bandwidth |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in records:
+        lines.append(
+            f"| {r['kernel']} | {r['dtype']} | {r['rank']} | {r['ns']:.1f} | "
+            f"{100 * r['flops']:.0f} % | {100 * r['bandwidth']:.0f} % |"
+        )
+    return "\n".join(lines)
+
+
+def growth(records: list[Record]) -> str:
+    lines = ["| entries | rank | threads | per iteration | ns per entry |", "|---|---|---|---|---|"]
+    for r in records:
+        each = 1e9 * r["seconds"] / r["entries"]
+        lines.append(
+            f"| {r['entries']:,} | {r['rank']} | {r['threads']} | {_time(r['seconds'])} | {each:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def plot(found: dict[str, list[Record]], path: Path) -> None:
+    """How many times slower each peer is; and how an iteration grows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    reached = [r for r in found.get("contests", []) if r.get("reached")]
+    grown = found.get("growth", [])
+    figure, axes = plt.subplots(
+        1, 3, figsize=(15, max(4.5, 0.27 * len(reached))), width_ratios=[1.5, 1, 1]
+    )
+    bars, sizes, ranks = axes
+    labels = [f"{r['problem'].replace('completion ', '')} – {r['peer']}" for r in reached]
+    bars.barh(range(len(reached)), [r["ratio"] for r in reached], color="#1f6f8b")
+    bars.set_yticks(range(len(reached)), labels, fontsize=7)
+    bars.axvline(1, color="black", linewidth=1)
+    bars.set(
+        xscale="log", xlabel="time of the peer / time of scaledgd", title="to the same accuracy"
+    )
+    bars.invert_yaxis()
+    for k, r in enumerate(reached):
+        bars.annotate(f" {r['ratio']:.1f}", (r["ratio"], k), va="center", fontsize=7)
+    for threads, marker in ((1, "o"), (2, "s")):
+        mine = [r for r in grown if r["kind"] == "entries" and r["threads"] == threads]
+        if mine:
+            x, y = [r["entries"] for r in mine], [r["seconds"] for r in mine]
+            sizes.loglog(x, y, marker=marker, label=f"{threads} thread{'s' * (threads > 1)}")
+    mine = [r for r in grown if r["kind"] == "entries" and r["threads"] == 2]
+    if mine:
+        a, b = mine[0], mine[-1]
+        line = [a["seconds"], a["seconds"] * b["entries"] / a["entries"]]
+        sizes.loglog([a["entries"], b["entries"]], line, "k:", label="linear")
+        sizes.legend()
+    sizes.set(xlabel="observed entries, rank 16", ylabel="seconds per iteration")
+    mine = [r for r in grown if r["kind"] == "rank"]
+    if mine:
+        x, y = [r["rank"] for r in mine], [r["seconds"] for r in mine]
+        ranks.loglog(x, y, marker="s", label="1 million entries, 2 threads")
+        ranks.loglog(x, [y[0] * k / x[0] for k in x], "k:", label="linear")
+        ranks.set_xticks(x, [str(k) for k in x])
+        ranks.minorticks_off()
+        ranks.legend()
+    ranks.set(xlabel="rank", ylabel="seconds per iteration")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def slope(records: list[Record], key: str) -> float:
+    """Of log seconds against log of something, from end to end."""
+    a, b = records[0], records[-1]
+    return math.log(b["seconds"] / a["seconds"]) / math.log(b[key] / a[key])
