@@ -15,7 +15,7 @@ from typing import Any
 from .contestants import Contestant
 from .problems import Problem
 
-PATIENCE = 120.0
+PATIENCE = 30.0
 """Seconds that one run may take before greater efforts are not tried."""
 
 
@@ -78,7 +78,7 @@ def least_effort(contestant: Contestant, problem: Problem) -> tuple[int | None, 
         if effort == high or seconds > PATIENCE:
             return None, best
         low, effort = effort + 1, min(high, max(effort + 1, effort * 3 // 2))
-    while low < reached:
+    while low < 0.96 * reached:
         middle = (low + reached) // 2
         if timed(contestant, problem, middle)[1] <= problem.target:
             reached = middle

@@ -57,12 +57,12 @@ def ratings(records: list[Record]) -> str:
 
 def kernels(records: list[Record]) -> str:
     lines = [
-        "| kernel | precision | rank | ns per entry | of peak flops | of bandwidth |",
-        "|---|---|---|---|---|---|",
+        "| kernel | precision | rank | ns per entry | floor | of peak flops | of bandwidth |",
+        "|---|---|---|---|---|---|---|",
     ]
     for r in records:
         lines.append(
-            f"| {r['kernel']} | {r['dtype']} | {r['rank']} | {r['ns']:.1f} | "
+            f"| {r['kernel']} | {r['dtype']} | {r['rank']} | {r['ns']:.1f} | {r['floor']:.1f} | "
             f"{100 * r['flops']:.0f} % | {100 * r['bandwidth']:.0f} % |"
         )
     return "\n".join(lines)
@@ -72,9 +72,8 @@ def growth(records: list[Record]) -> str:
     lines = ["| entries | rank | threads | per iteration | ns per entry |", "|---|---|---|---|---|"]
     for r in records:
         each = 1e9 * r["seconds"] / r["entries"]
-        lines.append(
-            f"| {r['entries']:,} | {r['rank']} | {r['threads']} | {_time(r['seconds'])} | {each:.1f} |"
-        )
+        what = f"{r['entries']:,} | {r['rank']} | {r['threads']}"
+        lines.append(f"| {what} | {_time(r['seconds'])} | {each:.1f} |")
     return "\n".join(lines)
 
 

@@ -81,8 +81,29 @@ inline void kronecker(const Design<T>& d, int factors, const int64_t* at, T scal
     }
 }
 
+// sum over s of c[s] rows[s, :], V vectors of lanes each, or as many as qp has
+template <class T, int V>
+inline void combine(const T* c, const T* rows, int64_t terms, int64_t qp, T* v) {
+    constexpr int64_t W = Lanes<T>::count;
+    if (V) {
+        vec<T> sums[V ? V : 1];
+        for (int k = 0; k < V; ++k) sums[k] = c[0] * load(rows + k * W);
+        for (int64_t s = 1; s < terms; ++s) {
+            rows += V * W;
+            for (int k = 0; k < V; ++k) sums[k] += c[s] * load(rows + k * W);
+        }
+        for (int k = 0; k < V; ++k) store(v + k * W, sums[k]);
+        return;
+    }
+    for (int64_t k = 0; k < qp; k += W) {
+        vec<T> sum = {};
+        for (int64_t s = 0; s < terms; ++s) sum += c[s] * load(rows + s * qp + k);
+        store(v + k, sum);
+    }
+}
+
 // The vector v of entry e: a row of the table itself, or a combination of some.
-template <class T>
+template <class T, int V>
 __attribute__((noinline)) const T* vector(const Design<T>& d, const Side& side, int64_t e, T* v, T* c) {
     const T* rows = d.table + int64_t(side.other[0][e]) * d.terms * d.qp;
     if (d.factors == 0) return rows;
@@ -93,11 +114,7 @@ __attribute__((noinline)) const T* vector(const Design<T>& d, const Side& side, 
         kronecker(d, d.factors, at, T(1), c);
         combined = c;
     }
-    for (int64_t k = 0; k < d.qp; k += Lanes<T>::count) {
-        vec<T> sum = {};
-        for (int64_t s = 0; s < d.terms; ++s) sum += combined[s] * load(rows + s * d.qp + k);
-        store(v + k, sum);
-    }
+    combine<T, V>(combined, rows, d.terms, d.qp, v);
     return v;
 }
 
@@ -260,7 +277,7 @@ int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t most, T* v,
         if (kept && !kept[e]) continue;
         if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * whole, whole * sizeof(T));
         T* to = v + m * qp;
-        const T* row = combined ? vector(d, side, e, to, c) : table + int64_t(other[e]) * qp;
+        const T* row = combined ? vector<T, V>(d, side, e, to, c) : table + int64_t(other[e]) * qp;
         const T root = roots ? roots[e] : T(1);
         if (roots || !combined)
             for (int64_t k = 0; k < qp; k += W) store(to + k, root * load(row + k));
@@ -452,56 +469,91 @@ void solve(const Solve<T>& p, int64_t first, int64_t last) {
 // ---- Tucker contractions
 
 // The last factor is padded to whole vectors: `qp` of which `q` are meant.
-template <class T>
-void outer(const Outer<T>& p, int64_t first, int64_t last) {
+template <class T, int V>
+void outer_of(const Outer<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t W = Lanes<T>::count;
     const Design<T>& d = p.design;
     const int before = d.factors - 1;
-    const int64_t n = d.terms, qp = d.qp;
+    const int64_t n = d.terms, q = d.q, qp = V ? V * W : d.qp;
     const T *rows = d.factor[before], *weights = p.weights;
+    const int32_t* other = p.side.other[before];
     Scratch<T> memory;
     T* c = memory.at_least(n + n * qp);
     T* sums = c + n;
     int64_t at[MAX_MODES];
     for (int64_t i = first; i < last; ++i) {
         std::memset(sums, 0, n * qp * sizeof(T));
-        for (int64_t e = p.side.starts[i]; e < p.side.starts[i + 1]; ++e) {
+        for (int64_t e = p.side.starts[i], end = p.side.starts[i + 1]; e < end; ++e) {
             for (int f = 0; f < before; ++f) at[f] = p.side.other[f][e];
             kronecker(d, before, at, weights[e], c);
-            const T* row = rows + int64_t(p.side.other[before][e]) * qp;
-            for (int64_t a = 0; a < n; ++a) axpy(c[a], row, sums + a * qp, qp);
+            const T* row = rows + int64_t(other[e]) * qp;
+            if (V) {
+                vec<T> part[V ? V : 1];
+                for (int k = 0; k < V; ++k) part[k] = load(row + k * W);
+                for (int64_t a = 0; a < n; ++a)
+                    for (int k = 0; k < V; ++k) {
+                        T* to = sums + a * qp + k * W;
+                        store(to, load(to) + c[a] * part[k]);
+                    }
+            } else {
+                for (int64_t a = 0; a < n; ++a) axpy(c[a], row, sums + a * qp, qp);
+            }
         }
         for (int64_t a = 0; a < n; ++a)
-            std::memcpy(p.sums + (i * n + a) * d.q, sums + a * qp, d.q * sizeof(T));
+            std::memcpy(p.sums + (i * n + a) * q, sums + a * qp, q * sizeof(T));
     }
 }
 
 template <class T>
-double values(const Values<T>& p, int64_t first, int64_t last) {
+void outer(const Outer<T>& p, int64_t first, int64_t last) {
+    switch (p.design.qp / Lanes<T>::count) {
+        case 1: return outer_of<T, 1>(p, first, last);
+        case 2: return outer_of<T, 2>(p, first, last);
+        case 3: return outer_of<T, 3>(p, first, last);
+        case 4: return outer_of<T, 4>(p, first, last);
+        default: return outer_of<T, 0>(p, first, last);
+    }
+}
+
+template <class T, int V>
+double values_of(const Values<T>& p, int64_t first, int64_t last) {
     const Design<T>& d = p.design;
     const int before = d.factors - 1;
-    const int64_t n = d.terms, qp = d.qp;
-    const T* rows = d.factor[before];
+    const int64_t n = d.terms, qp = V ? V * Lanes<T>::count : d.qp;
+    const T *rows = d.factor[before], *table = d.table, *y = p.y, one = 1;
+    const int64_t *lead = p.index[0], *end = p.index[before + 1];
     Scratch<T> memory;
-    T* c = memory.at_least(n);
+    T* c = memory.at_least(n + qp);
+    T* v = c + n;
     int64_t at[MAX_MODES];
     double squares = 0;
     for (int64_t e = first; e < last; ++e) {
-        for (int f = 0; f < before; ++f) at[f] = p.index[f + 1][e];
-        kronecker(d, before, at, T(1), c);
-        const T* table = d.table + p.index[0][e] * n * qp;
-        const T* row = rows + p.index[before + 1][e] * qp;
-        vec<T> sum = {};
-        for (int64_t k = 0; k < qp; k += Lanes<T>::count) {
-            vec<T> small = c[0] * load(table + k);
-            for (int64_t a = 1; a < n; ++a) small += c[a] * load(table + a * qp + k);
-            sum += small * load(row + k);
+        const T* combined = &one;
+        if (before == 1) {
+            combined = d.factor[0] + p.index[1][e] * n;
+        } else if (before > 1) {
+            for (int f = 0; f < before; ++f) at[f] = p.index[f + 1][e];
+            kronecker(d, before, at, T(1), c);
+            combined = c;
         }
-        T x = add(sum);
-        if (p.y) x -= p.y[e];
+        combine<T, V>(combined, table + lead[e] * n * qp, n, qp, v);
+        T x = dot(v, rows + end[e] * qp, qp);
+        if (y) x -= y[e];
         p.out[e] = x;
         squares += double(x) * double(x);
     }
     return squares;
+}
+
+template <class T>
+double values(const Values<T>& p, int64_t first, int64_t last) {
+    switch (p.design.qp / Lanes<T>::count) {
+        case 1: return values_of<T, 1>(p, first, last);
+        case 2: return values_of<T, 2>(p, first, last);
+        case 3: return values_of<T, 3>(p, first, last);
+        case 4: return values_of<T, 4>(p, first, last);
+        default: return values_of<T, 0>(p, first, last);
+    }
 }
 
 // ---- dense matrices

@@ -211,7 +211,7 @@ def _robust_least_squares(
         exact = threshold(state) <= fine
         if budget.out_of_time or (not any(astray) and (exact or not structured(state, cells))):
             break
-        tries = [_anew(cells, shares)] if any(astray) else []
+        tries = [_anew(cells, shares, exact)] if any(astray) else []
         if rank > 1 and _concentrated(state.factors):
             tries.append(_spread_out)
         if rank > 1:
@@ -229,7 +229,7 @@ def _robust_least_squares(
     return state
 
 
-def _anew(cells: Cells, shares: list[Array]) -> Callable[[State], Any]:
+def _anew(cells: Cells, shares: list[Array], resume: bool) -> Callable[[State], Any]:
     """Rows and columns that were rejected for the most part, solved for on their own."""
 
     def repair(state: State) -> Any:
@@ -243,7 +243,7 @@ def _anew(cells: Cells, shares: list[Array]) -> Callable[[State], Any]:
                 other = reject_rows(part, part.operator(), only, mode, threshold(state))
                 B = _put(F.blocks[mode], chosen, other.blocks[mode])
                 F = F.with_blocks(tuple(B if k == mode else A for k, A in enumerate(F.blocks)))
-        return F
+        return _resumed(state, F) if resume and "threshold" in state.memory else F
 
     return repair
 
@@ -345,7 +345,7 @@ def _concentrated(F: Any) -> bool:
     return any(float(x.max()) > 0.25 for x in _leverage(F))
 
 
-def _spread_out(state: State) -> State:
+def _spread_out(state: State) -> Any:
     """Directions that a row or column has to itself give way to what the residual shows most.
 
     They explain the outliers of that row or column, and not the table.
@@ -362,7 +362,14 @@ def _spread_out(state: State) -> State:
     kept = max(1, min(r - 1, int((s > 1e-6 * s[0]).sum())))
     fewer = state.again(with_part(F, U[:, :kept], s[:kept], V[:, :kept]))  # type: ignore[misc]
     wider = state.again(widened(fewer, r - kept))  # type: ignore[misc]
-    return replace(wider, t=state.t, memory=state.memory)
+    return replace(wider, t=state.t, memory=state.memory)  # its threshold goes on falling
+
+
+def _resumed(state: State, F: Any) -> State:
+    """Other factors in the place of a state's, its threshold a little above where it stood."""
+    rule, at, last = state.memory["threshold"]
+    memory = {**state.memory, "threshold": (rule, at, 10 * last)}
+    return replace(state.again(F), t=state.t + 1, memory=memory)  # type: ignore[misc]
 
 
 # ---- the rank, from gaps
