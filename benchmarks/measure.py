@@ -100,7 +100,7 @@ def contest(
     effort, best = least_effort(peer, problem)
     record: dict[str, Any] = {"problem": problem.name, "peer": peer.name, "target": problem.target}
     if effort is None:
-        return {**record, "reached": False, "best": best}
+        return {**record, "reached": False, "best": best, "effort": peer.efforts[1]}
     times: dict[str, list[float]] = {"ours": [], "theirs": []}
     errors: dict[str, list[float]] = {"ours": [], "theirs": []}
     for k in range(repeats):

@@ -27,7 +27,7 @@ def contests(records: list[Record]) -> str:
             )
         else:
             lines.append(
-                f"| {r['problem']} | | {r['peer']} | not reached, best {r['best']:.1g} | |"
+                f"| {r['problem']} | | {r['peer']} | {r['best']:.1g} after {r['effort']} steps | |"
             )
     return "\n".join(lines)
 

@@ -500,7 +500,7 @@ def _sparse_outliers(values: Array, out: Array, whole: Cells) -> Any:
 
     chosen = np.flatnonzero(host(out))
     if whole.index is None:
-        index = np.unravel_index(chosen, whole.shape)
+        index: Any = np.unravel_index(chosen, whole.shape)
     else:
         index = tuple(host(i)[chosen] for i in whole.index)
     return coo_array((host(values)[chosen], index), shape=whole.shape)

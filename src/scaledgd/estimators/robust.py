@@ -226,6 +226,10 @@ def _robust_least_squares(
                 break
         else:
             break
+    own = max(float(x.max()) for x in _leverage(state.factors))
+    if own > 0.9 and min(cells.shape) > 20 * rank > 20 and threshold(state) > fine:
+        # nothing better was found for what explains the outliers of one row or column: nothing
+        state = run(_without_own(state, 0.9).factors)
     return state
 
 
@@ -282,7 +286,13 @@ def settle(cells: Cells, state: State, outliers: Any, budget: Budget) -> tuple[S
         if limit <= least:
             break
         fixed = Observed(problem.operator, problem.y, HardTrim(limit))
+        kept = int(kernels.within(r, limit)[1])
         last, state = state, refine(fixed, fixed.linearize(F), cells, budget, None, 1e-4 * limit)
+        left = problem.operator.residual(state.factors, problem.y)
+        if int(kernels.within(left, limit)[1]) < 0.9 * kept:
+            # what few cells say made a ridge that lost the others: the fit is better without
+            state = believed(fixed.linearize(last.factors), cells)
+            break
         if difference(last.factors, state.factors) <= 1e-3 * limit * math.sqrt(cells.size):
             break
     if limit <= least:
@@ -345,8 +355,8 @@ def _concentrated(F: Any) -> bool:
     return any(float(x.max()) > 0.25 for x in _leverage(F))
 
 
-def _spread_out(state: State) -> Any:
-    """Directions that a row or column has to itself give way to what the residual shows most.
+def _without_own(state: State, most: float) -> State:
+    """Without the directions that a row or column has to itself.
 
     They explain the outliers of that row or column, and not the table.
     """
@@ -354,14 +364,18 @@ def _spread_out(state: State) -> Any:
     xp, r = array_namespace(F.L), F.rank
     blocks = []
     for B, x in zip(F.blocks, _leverage(F), strict=True):
-        own = (x > 0.25)[:, None]
-        blocks.append(
-            xp.concat([xp.where(own, xp.zeros_like(B[:, :r]), B[:, :r]), B[:, r:]], axis=1)
-        )
+        inside = xp.where((x > most)[:, None], xp.zeros_like(B[:, :r]), B[:, :r])
+        blocks.append(xp.concat([inside, B[:, r:]], axis=1))
     U, s, V = singular(F.with_blocks(tuple(blocks)))
     kept = max(1, min(r - 1, int((s > 1e-6 * s[0]).sum())))
-    fewer = state.again(with_part(F, U[:, :kept], s[:kept], V[:, :kept]))  # type: ignore[misc]
-    wider = state.again(widened(fewer, r - kept))  # type: ignore[misc]
+    return state.again(with_part(F, U[:, :kept], s[:kept], V[:, :kept]))  # type: ignore[misc]
+
+
+def _spread_out(state: State) -> State:
+    """Such directions give way to what the residual shows most."""
+    fewer = _without_own(state, 0.25)
+    lost = state.factors.rank - fewer.factors.rank  # type: ignore[attr-defined]
+    wider = state.again(widened(fewer, lost))  # type: ignore[misc]
     return replace(wider, t=state.t, memory=state.memory)  # its threshold goes on falling
 
 
