@@ -26,7 +26,6 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -412,15 +411,16 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         while (parent[a] != a) a = parent[a] = parent[parent[a]];
         return a;
     };
-    int64_t count = 0;
+    int64_t count = 0, seen = 0;
     const int64_t m = index[0].size();
-    for (int64_t e = 0; e < m; ++e) {
+    auto join = [&](int64_t e) {
         int64_t first = -1;
         for (size_t k = 0; k < shape.size(); ++k) {
             int64_t a = offset[k] + index[k].data()[e];
             if (parent[a] < 0) {
                 parent[a] = a;
                 ++count;
+                ++seen;
             }
             a = root(a);
             if (first < 0) first = a;
@@ -429,6 +429,12 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
                 --count;
             }
         }
+    };
+    // in long strides, because few entries mostly show that all is one part
+    constexpr int64_t stride = 61;
+    for (int64_t s = 0; s < stride; ++s) {
+        for (int64_t e = s; e < m; e += stride) join(e);
+        if (count == 1 && seen == offset.back()) break;
     }
     return count;
 }
@@ -639,22 +645,30 @@ nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, option
 template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> observed) {
     const size_t d = x.ndim();
     demand(d >= 1 && d < MAX_MODES, "too many modes");
+    demand(d < 2 || int64_t(x.shape(d - 1)) < INT32_MAX, "a mode is too long");
     demand(!observed || observed->size() == x.size(), "observed does not fit");
     const int64_t n = x.size(), inner = d > 1 ? x.shape(d - 1) : 1, rows = inner ? n / inner : 0;
     const T* from = x.data();
     const uint8_t* mask = observed ? observed->data() : nullptr;
-    auto seen = [&](int64_t e) { return mask ? mask[e] != 0 : from[e] == from[e]; };
     std::vector<int64_t> starts(rows + 1, 0);
-    const Pieces pieces(rows, n * 4);
+    const Pieces pieces(rows, n * 8);
     const double strange = add_up(pieces, [&](int64_t a, int64_t b) {
         int64_t bad = 0;
         for (int64_t r = a; r < b; ++r) {
-            int64_t count = 0;
-            for (int64_t e = r * inner; e < (r + 1) * inner; ++e) {
-                const bool here = seen(e);
-                count += here;
-                bad += here && !(std::abs(from[e]) <= std::numeric_limits<T>::max());
-            }
+            const T* row = from + r * inner;
+            const uint8_t* sees = mask ? mask + r * inner : nullptr;
+            int64_t count = 0, wild = 0;
+            if (sees)
+                for (int64_t j = 0; j < inner; ++j) {
+                    count += sees[j] != 0;
+                    wild += sees[j] != 0 && !(row[j] - row[j] == 0);
+                }
+            else
+                for (int64_t j = 0; j < inner; ++j) {
+                    count += row[j] == row[j];
+                    wild += row[j] == row[j] && !(row[j] - row[j] == 0);
+                }
+            bad += wild;
             starts[r + 1] = count;
         }
         return double(bad);
@@ -668,19 +682,28 @@ template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> obs
     double* values;  // in double precision, whatever they were
     nb::object found = nb::cast(made<double>({m}, &values));
     each(pieces, [&](int64_t a, int64_t b) {
+        std::vector<int32_t> there(inner + 1);
         for (int64_t r = a; r < b; ++r) {
-            int64_t at[MAX_MODES], rest = r;
-            for (size_t k = d > 1 ? d - 1 : 0; k-- > 0;) {
-                at[k] = rest % int64_t(x.shape(k));
-                rest /= int64_t(x.shape(k));
-            }
-            int64_t to = starts[r];
-            for (int64_t j = 0; j < inner; ++j) {
-                const int64_t e = r * inner + j;
-                if (!seen(e)) continue;
-                for (size_t k = 0; k + 1 < d; ++k) index[k][to] = at[k];
-                index[d - 1][to] = d > 1 ? j : r;
-                values[to++] = double(from[e]);
+            const T* row = from + r * inner;
+            const uint8_t* sees = mask ? mask + r * inner : nullptr;
+            int64_t count = 0;
+            if (sees)
+                for (int64_t j = 0; j < inner; ++j) {  // without a branch
+                    there[count] = int32_t(j);
+                    count += sees[j] != 0;
+                }
+            else
+                for (int64_t j = 0; j < inner; ++j) {
+                    there[count] = int32_t(j);
+                    count += row[j] == row[j];
+                }
+            const int64_t to = starts[r];
+            int64_t rest = r;
+            for (size_t k = d > 1 ? d - 1 : 0; k-- > 0; rest /= int64_t(x.shape(k)))
+                std::fill(index[k] + to, index[k] + to + count, rest % int64_t(x.shape(k)));
+            for (int64_t e = 0; e < count; ++e) {
+                index[d - 1][to + e] = d > 1 ? there[e] : r;
+                values[to + e] = double(row[there[e]]);
             }
         }
     });
