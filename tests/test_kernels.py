@@ -112,6 +112,29 @@ def test_row_systems(dtype, r, ridge):
         close(ours.step_rows(design, mode, x, y, given, root, kept), expected, dtype, 1e3)
 
 
+@pytest.mark.parametrize("share", [0.7, 0.85, 0.99])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_entries_are_gone_through_whole(dtype, share):
+    """Where most of a matrix is seen another path is taken, to the same end."""
+    rng = np.random.default_rng(0)
+    m = int(share * 50 * 90)
+    ours, theirs = both(rng, (50, 90), m, False)
+    assert ours.dense == (share >= compiled.DENSE)
+    L, R, y = draw(rng, dtype, 50, 6), draw(rng, dtype, 90, 6), draw(rng, dtype, m)
+    kept = rng.random(m) < 0.9
+    off = (np.sum(L[theirs.index[0]] * R[theirs.index[1]], axis=1) - y).astype(dtype)
+    for mode, x, M in ((0, L, R), (1, R, L)):
+        design = kernels.Rows(M, 1 - mode)
+        for mask in (None, kept):
+            weights = None if mask is None else mask.astype(dtype)
+            gradient = theirs.contract(off if mask is None else off * weights, (L, R), mode)
+            gradient = gradient if mode == 0 else gradient.T
+            expected = theirs.solve_rows(design, mode, gradient, None, weights, True)
+            found = ours.step_rows(design, mode, x, y, None, None, mask, True)
+            for a, b in zip(found, expected, strict=True):
+                close(a, b, dtype, 1e3)
+
+
 def test_conjugate_gradients_solve_large_systems_too():
     rng = np.random.default_rng(0)
     ours, theirs = both(rng, (40, 3000), 60_000, True)

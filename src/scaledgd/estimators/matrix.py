@@ -33,8 +33,8 @@ from .rules import beside_residual, change, settled, stalled, vanished
 Array = Any
 
 
-ROUNDS = 1
-"""Of a start: sampling noise hides what more would find."""
+ROUNDS = 0
+"""Of a start: more would turn what sampling noise hides into the shape of that noise."""
 
 
 @packable

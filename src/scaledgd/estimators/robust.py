@@ -27,7 +27,6 @@ from ..solve import Record, State, Stop, StoppingRule
 from .budget import Budget
 from .cells import Cells, medians
 from .matrix import (
-    ROUNDS,
     Choice,
     believed,
     bordered,
@@ -203,7 +202,7 @@ def _robust_least_squares(
     def run(F: Any, stage: str = "repair") -> State:
         return budget.run(problem, F, Alternating(), _falling(least), stage=stage).state
 
-    first = spectral(rank, rounds=ROUNDS)(problem)
+    first = spectral(rank, rounds=1)(problem)
     state = run(bordered(first, start), "rejection")
     for _ in range(4):
         share, shares = _rejected(cells, state)

@@ -30,6 +30,8 @@ _DOUBLE, _SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 
 EXACT = 32
 """Columns up to which the small systems are formed: beyond, conjugate gradients are cheaper."""
+DENSE = 0.75
+"""The share of a matrix from which on its rows are gone through whole: where that was faster."""
 ARGUMENTS = ("x", "target", "y", "root", "kept", "ridge", "whole")
 STEPS, TOL = 12, 1e-2
 """Of these conjugate gradients."""
@@ -95,7 +97,7 @@ class CompiledPattern(Pattern):
     def __init__(self, index: Index, shape: tuple[int, ...]) -> None:
         super().__init__(index, shape)
         self._entries: dict[int, Any] = {}
-        self._last: tuple[Any, dict[int, Any]] = None, {}
+        self._last: tuple[Any, dict[Any, Any]] = None, {}
 
     def __reduce__(self) -> Any:
         return CompiledPattern, (self.index, self.shape)
@@ -114,6 +116,31 @@ class CompiledPattern(Pattern):
             index = [np.ascontiguousarray(i) for i in self.index]
             self._entries[mode] = C.sorted(index, list(self.shape), mode)
         return self._entries[mode]
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether so many entries of a matrix are seen that those which are not are the few."""
+        return len(self.shape) == 2 and self.index[0].size >= DENSE * math.prod(self.shape)
+
+    def _spread_out(self, x: Array, dtype: Any) -> Array:
+        """What there is one of per measurement, in its place in the matrix; zero elsewhere."""
+        whole = np.zeros(self.shape, dtype=dtype)
+        whole[self.index] = x
+        return whole
+
+    @cached_property
+    def _seen(self) -> Array:
+        return self._spread_out(np.True_, np.bool_)
+
+    def _whole_table(self, y: Array) -> Array:
+        """The measurements as a matrix; kept for those used last."""
+        whole, known = self._last
+        if whole is not y:
+            known = {}
+            self._last = y, known
+        if "table" not in known:
+            known["table"] = self._spread_out(y, y.dtype)
+        return known["table"]
 
     def arranged(self, x: Any, mode: int) -> Any:
         """What there is one of per measurement, in the order of a mode."""
@@ -209,6 +236,11 @@ class CompiledPattern(Pattern):
     ) -> Any:
         if not suits(x, y, ridge, root, *design.arrays):
             return None
+        if root is None and self.dense and isinstance(design, Rows):
+            seen = self._seen if kept is None else self._spread_out(kept, np.bool_)
+            return CompiledGrid(self.shape).step_rows(
+                design, mode, x, self._whole_table(y), ridge, None, seen, spread
+            )
         systems = _Systems(design)
         entries, arranged = self.entries(mode), self.arranged(y, mode)
         if kept is not None:
