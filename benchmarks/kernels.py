@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import scaledgd as sg
 from scaledgd.kernels import _compiled as C  # noqa: N812
@@ -43,10 +44,12 @@ def flops(dtype: Any) -> float:
 
 
 def entries(n1: int, n2: int, m: int, seed: int = 0) -> tuple[Array, Array]:
-    """Random places, in the order of rows."""
+    """Random places in the order of rows, as many in every row."""
     rng = np.random.default_rng(seed)
-    flat = np.unique(rng.integers(0, n1 * n2, int(1.02 * m)))
-    return flat // n2, flat % n2
+    each = max(1, m // n1)
+    width = n2 // each
+    columns = rng.integers(0, width, (n1, each), dtype=np.int32) + width * np.arange(each)
+    return np.repeat(np.arange(n1), each), columns.ravel()
 
 
 def table(share: float = 1.0, ranks: tuple[int, ...] = (8, 16, 32, 64)) -> list[dict[str, Any]]:
@@ -101,30 +104,22 @@ def growth(largest: int = 100_000_000) -> list[dict[str, Any]]:
     """Seconds per iteration of `Alternating` against |Ω|, the rank and the threads."""
     rows: list[dict[str, Any]] = []
 
-    def iteration(m: int, r: int, threads: int, kind: str) -> None:
-        # 50 entries per degree of freedom of a row, whatever the size
-        n = max(200, round(m / 800))
+    def iteration(m: int, r: int, threads: tuple[int, ...], kind: str) -> None:
+        n = max(200, round(m / 800))  # 400 entries in a row and 800 in a column, from some size on
         n1, n2 = 2 * n, n
-        i, j = entries(n1, n2, min(m, n1 * n2 // 4), seed=m % 1000)
+        i, j = entries(n1, n2, min(m, n1 * n2 // 4))
         rng = np.random.default_rng(0)
         problem = sg.Observed(sg.Entries((i, j), (n1, n2)), rng.standard_normal(len(i)))
         start = sg.LowRank(*(rng.standard_normal((k, r)) / r for k in (n1, n2)))
-        before = C.get_num_threads()
-        C.set_num_threads(threads)
-        try:
-            repeats = 3 if m < 20_000_000 else 2
-            done = sg.solve(problem, start, sg.Alternating(), max_iter=repeats)
-        finally:
-            C.set_num_threads(before)
-        spent = np.diff([record["seconds"] for record in done.history])
-        seconds = float(min(spent[1:]))  # the first sorts the entries
-        rows.append({"kind": kind, "entries": len(i), "rank": r, "threads": threads})
-        rows[-1]["seconds"] = seconds
+        for number in threads:
+            with threadpool_limits(limits=number):
+                done = sg.solve(problem, start, sg.Alternating(), max_iter=3)
+            spent = np.diff([record["seconds"] for record in done.history])
+            record = {"kind": kind, "entries": len(i), "rank": r, "threads": number}
+            rows.append({**record, "seconds": float(min(spent[1:]))})  # the first sorts the entries
 
-    sizes = [10**k for k in range(5, 9) if 10**k <= largest]
-    for threads in (1, 2):
-        for m in sizes:
-            iteration(m, 16, threads, "entries")
+    for m in (10**k for k in range(5, 9) if 10**k <= largest):
+        iteration(m, 16, (1, 2), "entries")
     for r in (4, 8, 16, 32, 64, 128):
-        iteration(1_000_000, r, 2, "rank")
+        iteration(1_000_000, r, (2,), "rank")
     return rows

@@ -293,7 +293,13 @@ class Bordered(_Bilinear):
         return array_namespace(inside).concat([inside, border[:, None]], axis=1)
 
     def with_blocks(self, blocks: Blocks) -> Self:
-        return replace(self, L=blocks[0], R=blocks[1])
+        L, R = blocks
+        if L.shape != self.L.shape or R.shape != self.R.shape:
+            return replace(self, L=L, R=R)
+        # of the shapes that were checked before: a step makes many of these
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, L=L, R=R)
+        return other
 
     def alone(self, k: int) -> bool:
         return (self.u, self.v)[k] is None

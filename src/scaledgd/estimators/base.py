@@ -26,7 +26,7 @@ from .. import checks
 from ..kernels.threads import limited
 from ..solve import Record, State
 from .budget import Budget, Desk, Journal, log
-from .cells import Cells, components, magnitude, same_library, scaled_by
+from .cells import Cells, components, magnitude, same_library
 from .matrix import degrees
 from .packing import fingerprint, host
 from .progress import display, report
@@ -248,6 +248,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
                 budget.converged, budget.status = False, f"interrupted at iteration {at}"
             self._kind, self._came_dense = kind, dense
             self._end(found, known, held)
+            if isinstance(known, Cells):
+                known.forget()
         self._finish(budget, stopped is None)
         if context is not None:
             context.call_on_fit_task_end(estimator=self, X=X, y=y)
@@ -329,7 +331,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
                 "values are marked (NaN), or which entries a sparse X stores"
             )
         size = magnitude(cells)
-        return cells.with_values(scaled_by(cells.y, size)), size
+        return cells.scaled(size), size
 
     def _warn_of(self, cells: Cells, rank: Any) -> None:
         """Say what the data cannot determine."""

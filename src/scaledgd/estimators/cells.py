@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from .. import kernels
-from ..linalg import unfold
+from ..linalg import square, unfold
 from ..losses import Loss, Squared
 from ..operators import Entries, Full, Operator, Weighted
 from ..problems import Observed
@@ -19,6 +19,8 @@ from .packing import host, packable
 
 Array = Any
 Index = tuple[Array, ...]
+
+_KEPT = ("_known", "_counts", "_typical", "_scaled")
 
 
 @packable
@@ -77,9 +79,7 @@ class Cells:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            k: v for k, v in self.__dict__.items() if k not in ("_known", "_counts", "_typical")
-        }
+        return {k: v for k, v in self.__dict__.items() if k not in _KEPT}
 
     @property
     def places(self) -> Any:
@@ -107,6 +107,17 @@ class Cells:
         other = replace(self, y=y)
         other.__dict__.update(_known=self._known, _counts=self._counts)
         return other
+
+    def scaled(self, size: float) -> Cells:
+        """The values divided by a power of two; kept for the next time, while a fit goes on."""
+        if self.__dict__.get("_scaled", (None,))[0] != size:
+            self.__dict__["_scaled"] = size, self.with_values(scaled_by(self.y, size))
+        return self.__dict__["_scaled"][1]  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        """Let go of what was kept to save work."""
+        for name in _KEPT:
+            self.__dict__.pop(name, None)
 
     def some(self, chosen: Array) -> Cells:
         """The cells at some positions of the flattened data."""
@@ -196,9 +207,11 @@ def magnitude(cells: Cells) -> float:
     if largest == 0.0:
         return 1.0
     exponent = math.frexp(largest)[1]
-    # in two steps, because 2^-exponent may not be a number
-    small = cells.y * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
-    rms = math.sqrt(float(xp.mean(small * small)))
+    small = cells.y
+    if abs(exponent) > 100:  # squares of these may not be numbers
+        small = small * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
+    rms = math.sqrt(float(square(small)) / cells.size)
+    exponent = exponent if abs(exponent) > 100 else 0
     return math.ldexp(1.0, min(1023, max(-1021, exponent + math.frexp(rms)[1])))
 
 
@@ -208,6 +221,10 @@ def same_library(a: Cells, b: Cells) -> bool:
 
 def scaled_by(y: Array, size: float) -> Array:
     """Divide y by a power of two that may be as large or small as numbers are."""
+    if size == 1.0:
+        return y
+    if 1e-100 < size < 1e100:
+        return y * (1 / size)
     half = 2.0 ** (math.frexp(size)[1] // 2)
     return y / half / (size / half)
 

@@ -84,7 +84,7 @@ class RowModel:
     def solve(self, cells: Cells) -> tuple[Bordered, Scales]:
         """Scores and offsets of rows, each a function of that row alone."""
         xp = array_namespace(self.R)
-        cells = cells.with_values(scaled_by(cells.y, self.size))
+        cells = cells.scaled(self.size)
         known = self.scales.for_rows(cells)
         cells = known.apply(cells)
         n, q = cells.shape[0], self.R.shape[1] - self.choice.columns + self.choice.rows
@@ -379,26 +379,29 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
 
     def _note_residual(self, whole: Cells, posterior: Any, threshold: Any, known: Scales) -> None:
         xp = array_namespace(whole.y)
-        r = -whole.places.residual(self.factors_, whole.y)
+        r = whole.places.residual(self.factors_, whole.y)  # the estimate less the data
         if self._model.choice.center != "none":
-            r = r - whole.along(0, self.row_offset_) - whole.along(1, self.column_offset_)
+            r = r + whole.along(0, self.row_offset_) + whole.along(1, self.column_offset_)
         r = xp.reshape(r, (-1,))
         size = self._model.size
         unit: Any = size
         for mode, d in enumerate((known.rows, known.columns)):
             if d is not None:
                 unit = unit * xp.reshape(whole.along(mode, d) + 0 * whole.y, (-1,))
-        z = r / unit
-        scaled = z if whole.weight is None else z * xp.sqrt(xp.reshape(whole.weight, (-1,)))
+        plain = isinstance(unit, float) and 1e-100 < unit < 1e100 and threshold is None
+        scaled = r if plain else r / unit
+        if whole.weight is not None:
+            scaled = scaled * xp.sqrt(xp.reshape(whole.weight, (-1,)))
         within = 1.0
         if threshold is None:
-            count, squares = float(z.shape[0]), float(square(scaled))
+            count, squares = float(r.shape[0]), float(square(scaled))
+            squares = squares / unit**2 if plain else squares
         else:
             kept, inside, sums, _ = kernels.within(scaled, threshold)
             count, squares = float(inside), float(sums)
             within = WITHIN if self._outliers() == "auto" else 1.0
             self.threshold_ = float(threshold * size)
-            self.outliers_ = _sparse_outliers(r, ~kept, whole)
+            self.outliers_ = _sparse_outliers(-r, ~kept, whole)
         free = count - degrees(self.rank_, whole.shape)
         free -= (whole.shape[0] if self._model.choice.rows else 0) + (
             whole.shape[1] if self._model.choice.columns else 0

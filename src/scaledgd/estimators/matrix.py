@@ -101,7 +101,7 @@ class Scales:
         for mode, d in enumerate((self.rows, self.columns)):
             if d is not None:
                 y = y / cells.along(mode, d)
-        return cells.with_values(y - self.mean)
+        return cells.with_values(y - self.mean if self.mean else y)
 
     def undo(self, values: Array, index: tuple[Array, ...]) -> Array:
         xp = array_namespace(values)
@@ -262,7 +262,7 @@ def structured(state: State, cells: Cells) -> bool:
     F: Any = state.factors
     Z = state.ambient()  # type: ignore[misc]
     seeded = np.random.default_rng(0)
-    _, s, _ = sketched_svd(Z.times, Z.adjoint_times, F.shape, 1, F.blocks[0], seeded, 3)
+    _, s, _ = sketched_svd(Z.times, Z.adjoint_times, F.shape, 1, F.blocks[0], seeded, 1)
     return float(s[0]) > 1.1 * edge(cells, mean_square_residual(state, cells))
 
 

@@ -1,7 +1,7 @@
 """The compiled kernels, for real NumPy arrays; what they cannot do is left to the others.
 
 What there is one of per entry is handed over in the order of the mode that the work goes along, so
-that nothing is read out of order. That order is kept for the array used last, which in a run is
+that nothing is read out of order. That order is kept for the arrays used last, which in a run are
 the data again and again.
 """
 
@@ -97,7 +97,7 @@ class CompiledPattern(Pattern):
     def __init__(self, index: Index, shape: tuple[int, ...]) -> None:
         super().__init__(index, shape)
         self._entries: dict[int, Any] = {}
-        self._last: tuple[Any, dict[Any, Any]] = None, {}
+        self._known: list[tuple[Any, dict[Any, Any]]] = []
 
     def __reduce__(self) -> Any:
         return CompiledPattern, (self.index, self.shape)
@@ -134,22 +134,25 @@ class CompiledPattern(Pattern):
 
     def _whole_table(self, y: Array) -> Array:
         """The measurements as a matrix; kept for those used last."""
-        whole, known = self._last
-        if whole is not y:
-            known = {}
-            self._last = y, known
+        known = self._about(y)
         if "table" not in known:
             known["table"] = self._spread_out(y, y.dtype)
         return known["table"]
+
+    def _about(self, x: Array) -> dict[Any, Any]:
+        """What is known of the two arrays used last: in a run, the data and a residual."""
+        for other, known in self._known:
+            if other is x:
+                return known
+        fresh: dict[Any, Any] = {}
+        self._known = [*self._known[-1:], (x, fresh)]
+        return fresh
 
     def arranged(self, x: Any, mode: int) -> Any:
         """What there is one of per measurement, in the order of a mode."""
         if x is None or self.entries(mode).as_measured:
             return _whole(x)
-        whole, known = self._last
-        if whole is not x:
-            whole, known = x, {}
-            self._last = x, known
+        known = self._about(x)
         if mode not in known:
             known[mode] = C.arranged(self.entries(mode), _whole(x))
         return known[mode]
