@@ -271,7 +271,8 @@ def structured(state: State, cells: Cells) -> bool:
 
 def alternate(problem: Observed, F: Any, budget: Budget, stage: str) -> State:
     """Alternate until the data are reproduced, or the loss does not fall any more."""
-    rules = [vanished(0.1 * budget.tol), change(0.1 * budget.tol), settled(1e-2)]
+    share = min(max(1e-2, budget.tol), 0.1)
+    rules = [vanished(0.1 * budget.tol), change(budget.tol), settled(share)]
     return budget.run(problem, F, Alternating(), rules, stage=stage).state
 
 
