@@ -824,3 +824,17 @@ def test_regression_knows_when_there_is_nothing():
         model.predict(np.swapaxes(A, 1, 2))
     with pytest.raises(ValueError, match="masked"):
         model.fit(A, np.ma.masked_array(np.ones(60), np.arange(60) > 3))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_large_ranks_are_as_accurate_as_was_asked(weighted):
+    """Beyond some rank a fit takes few conjugate-gradient steps; what it ends with is exact."""
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((n, 40)))[0] for n in (500, 450))
+    X = 100 * (U * np.linspace(1, 0.1, 40)) @ V.T
+    Y = np.where(rng.random(X.shape) < 0.6, X, np.nan)
+    weight = 0.5 + rng.random(X.shape) if weighted else None
+    model = sg.MatrixCompletion(rank=40, tol=1e-6).fit(Y, entry_weight=weight)
+    assert np.linalg.norm(model.reconstruct() - X) < 2e-6 * np.linalg.norm(X)
+    filled = model.transform(Y)
+    assert np.linalg.norm(filled - X) < 2e-6 * np.linalg.norm(X)

@@ -105,6 +105,20 @@ class Operator:
         weights = loss.curvature(residual)
         return self.solve_block(factors, k, gradient, ridge, weights, steps, spread)
 
+    def exact_step(
+        self,
+        factors: Factors,
+        k: int,
+        y: Array,
+        loss: Loss,
+        ridge: Array | None = None,
+        residual: Array | None = None,
+    ) -> Array:
+        """`step_block` that is exact where rows are systems of their own, however large."""
+        exact = self.rows is not None and factors.design(k) is not None
+        step = self.step_block(factors, k, y, loss, ridge, spread=exact, residual=residual)
+        return step[0] if exact else step
+
     def solve_block(
         self,
         factors: Factors,
@@ -362,6 +376,10 @@ class Weighted(Around):
     ) -> Any:
         whole = self.root**2 if weights is None else self.root**2 * weights
         return self.operator.solve_block(factors, k, gradient, ridge, whole, steps, spread)
+
+    @property
+    def rows(self) -> Grid | Pattern | None:
+        return self.operator.rows
 
     def fused_step(
         self,

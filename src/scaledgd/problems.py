@@ -163,8 +163,8 @@ class Observed:
         return self._state(_Look(self, factors, loss, residual), t, memory)
 
     def block_step(self, factors: Factors, k: int, ridge: Array | None = None) -> Array:
-        """What block k is to be moved by, backwards, as `State.block_step`; for least squares."""
-        return self.operator.step_block(factors, k, self.y, self.loss, ridge)
+        """What block k is to be moved by, backwards, exactly if rows can be; for least squares."""
+        return self.operator.exact_step(factors, k, self.y, self.loss, ridge)
 
     def _state(self, look: _Look, t: int, memory: Memory) -> State:
         """The state at some factors, of a loss that is frozen."""

@@ -163,7 +163,7 @@ def reject_rows(
         if kept is not None and bool(xp.all(limit <= floor)) and bool(xp.all(now == kept)):
             break
         kept = now
-        step = operator.step_block(F, mode, y, Kept(now), ridge, residual=residual)
+        step = operator.exact_step(F, mode, y, Kept(now), ridge, residual)
         F = F.moved(mode, -step)
     return F
 

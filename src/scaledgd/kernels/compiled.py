@@ -33,7 +33,7 @@ EXACT = 32
 DENSE = 0.75
 """The share of a matrix from which on its rows are gone through whole: where that was faster."""
 ARGUMENTS = ("x", "target", "y", "root", "kept", "ridge", "whole")
-STEPS, TOL = 12, 1e-2
+STEPS, TOL = 5, 1e-2
 """Of these conjugate gradients."""
 
 
