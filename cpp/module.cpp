@@ -906,6 +906,7 @@ extern "C" __attribute__((visibility("default"))) int scaledgd_get_num_threads()
 extern "C" __attribute__((visibility("default"))) void scaledgd_set_num_threads(int n) { limit = n; }
 
 NB_MODULE(_compiled, m) {
+    nb::set_leak_warnings(false);  // what lives until the interpreter ends is not lost
     start_anew();
 #ifndef _WIN32
     pthread_atfork(nullptr, nullptr, start_anew);

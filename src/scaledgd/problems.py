@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from . import checks
@@ -146,6 +147,11 @@ class Observed:
     @property
     def symmetric(self) -> bool:
         return self.operator.symmetric
+
+    @property
+    def calm(self) -> bool:
+        """Whether the kernels do the work, and leave but small products to the BLAS."""
+        return self.operator.rows is not None and isinstance(self.y, np.ndarray) and self.y.ndim < 3
 
     @property
     def comparable(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import warnings
@@ -350,7 +351,8 @@ def solve(
     clock = _Clock()
     try:
         # overflow is looked for, and reported in words that help
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
+        with quiet, _threads(problem):
             with clock:
                 factors, t, memory = _start(problem, init)
                 states = iterate(problem, factors, method, t, memory)
@@ -394,6 +396,15 @@ def solve(
         status = f"diverging: the loss grew to {history[-1]['value']:.2g}; {ADVICE}; {status}"
         warnings.warn(status, DivergenceWarning, stacklevel=2)
     return Result(state, status, verdict.converged, history)
+
+
+def _threads(problem: Any) -> Any:
+    """Where kernels do the work, threads of the BLAS would only be in their way."""
+    if not getattr(problem, "calm", False):
+        return contextlib.nullcontext()
+    from .kernels.threads import limited
+
+    return limited(1, None)
 
 
 def _check_pieces(problem: Any, method: Any, metrics: Any, callback: Any) -> None:
