@@ -271,8 +271,8 @@ def structured(state: State, cells: Cells) -> bool:
 
 def alternate(problem: Observed, F: Any, budget: Budget, stage: str) -> State:
     """Alternate until the data are reproduced, or the loss does not fall any more."""
-    share = min(max(1e-2, budget.tol), 0.1)
-    rules = [vanished(0.1 * budget.tol), change(budget.tol), settled(share)]
+    tol = min(budget.tol, 0.05)  # stopped earlier, a fit looks as if something were amiss
+    rules = [vanished(0.1 * budget.tol), change(tol), settled(max(1e-2, tol))]
     return budget.run(problem, F, Alternating(), rules, stage=stage).state
 
 
