@@ -187,15 +187,11 @@ def _pymanopt(problem: Problem, effort: int) -> Any:
 
 
 def _altproj(problem: Problem, effort: int) -> Any:
-    import contextlib
-    import io
-
     from rpca import RobustPCA
 
     # it takes the means of the columns off, outliers and all: one more component
     model = RobustPCA(n_components=problem.rank + 1, tol=_tol(effort), verbose=False)
-    with contextlib.redirect_stdout(io.StringIO()):
-        model.fit(problem.data["Y"])
+    model.fit(problem.data["Y"])
     return model.low_rank_ + model.mean_
 
 

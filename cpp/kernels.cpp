@@ -59,6 +59,23 @@ inline void axpy(T s, const T* a, T* b, int64_t n) {
     for (int64_t k = 0; k < n; k += Lanes<T>::count) store(b + k, load(b + k) + s * load(a + k));
 }
 
+// Call work with the number of vectors in qp known when this is compiled, or 0 for any other.
+template <int V> struct Width { static constexpr int value = V; };
+template <class T, class F>
+inline auto by_width(int64_t qp, F work) {
+    switch (qp / Lanes<T>::count) {
+        case 1: return work(Width<1>{});
+        case 2: return work(Width<2>{});
+        case 3: return work(Width<3>{});
+        case 4: return work(Width<4>{});
+        case 5: return work(Width<5>{});
+        case 6: return work(Width<6>{});
+        case 8: return work(Width<8>{});
+        case 16: return work(Width<16>{});
+        default: return work(Width<0>{});
+    }
+}
+
 constexpr int64_t AHEAD = 12;  // entries whose row is fetched before its turn
 
 inline void prefetch(const void* p, int64_t bytes) {
@@ -165,16 +182,7 @@ double pass_of(const Pass<T>& p, int64_t first, int64_t last) {
 
 template <class T>
 double pass(const Pass<T>& p, int64_t first, int64_t last) {
-    switch (p.design.qp / Lanes<T>::count) {
-        case 1: return pass_of<T, 1>(p, first, last);
-        case 2: return pass_of<T, 2>(p, first, last);
-        case 3: return pass_of<T, 3>(p, first, last);
-        case 4: return pass_of<T, 4>(p, first, last);
-        case 5: return pass_of<T, 5>(p, first, last);
-        case 6: return pass_of<T, 6>(p, first, last);
-        case 8: return pass_of<T, 8>(p, first, last);
-        default: return pass_of<T, 0>(p, first, last);
-    }
+    return by_width<T>(p.design.qp, [&](auto w) { return pass_of<T, decltype(w)::value>(p, first, last); });
 }
 
 // ---- rows as small least-squares problems
@@ -290,13 +298,7 @@ int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t most, T* v,
 
 template <class T>
 int64_t fill(const Solve<T>& p, int64_t i, int64_t& from, int64_t most, T* v, T* y, T* c) {
-    switch (p.design.qp / Lanes<T>::count) {
-        case 1: return fill_of<T, 1>(p, i, from, most, v, y, c);
-        case 2: return fill_of<T, 2>(p, i, from, most, v, y, c);
-        case 3: return fill_of<T, 3>(p, i, from, most, v, y, c);
-        case 4: return fill_of<T, 4>(p, i, from, most, v, y, c);
-        default: return fill_of<T, 0>(p, i, from, most, v, y, c);
-    }
+    return by_width<T>(p.design.qp, [&](auto w) { return fill_of<T, decltype(w)::value>(p, i, from, most, v, y, c); });
 }
 
 // A ridge counts as q more entries that measured zero.
@@ -330,17 +332,7 @@ void add_gradient_of(const T* x, const T* v, const T* y, int64_t m, int64_t qp, 
 
 template <class T>
 void add_gradient(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
-    switch (qp / Lanes<T>::count) {
-        case 1: return add_gradient_of<T, 1>(x, v, y, m, qp, g);
-        case 2: return add_gradient_of<T, 2>(x, v, y, m, qp, g);
-        case 3: return add_gradient_of<T, 3>(x, v, y, m, qp, g);
-        case 4: return add_gradient_of<T, 4>(x, v, y, m, qp, g);
-        case 5: return add_gradient_of<T, 5>(x, v, y, m, qp, g);
-        case 6: return add_gradient_of<T, 6>(x, v, y, m, qp, g);
-        case 8: return add_gradient_of<T, 8>(x, v, y, m, qp, g);
-        case 16: return add_gradient_of<T, 16>(x, v, y, m, qp, g);
-        default: return add_gradient_of<T, 0>(x, v, y, m, qp, g);
-    }
+    return by_width<T>(qp, [&](auto w) { return add_gradient_of<T, decltype(w)::value>(x, v, y, m, qp, g); });
 }
 
 // G (qp, qp), its upper triangle, and b of row i.
@@ -506,13 +498,7 @@ void outer_of(const Outer<T>& p, int64_t first, int64_t last) {
 
 template <class T>
 void outer(const Outer<T>& p, int64_t first, int64_t last) {
-    switch (p.design.qp / Lanes<T>::count) {
-        case 1: return outer_of<T, 1>(p, first, last);
-        case 2: return outer_of<T, 2>(p, first, last);
-        case 3: return outer_of<T, 3>(p, first, last);
-        case 4: return outer_of<T, 4>(p, first, last);
-        default: return outer_of<T, 0>(p, first, last);
-    }
+    return by_width<T>(p.design.qp, [&](auto w) { return outer_of<T, decltype(w)::value>(p, first, last); });
 }
 
 template <class T, int V>
@@ -547,13 +533,7 @@ double values_of(const Values<T>& p, int64_t first, int64_t last) {
 
 template <class T>
 double values(const Values<T>& p, int64_t first, int64_t last) {
-    switch (p.design.qp / Lanes<T>::count) {
-        case 1: return values_of<T, 1>(p, first, last);
-        case 2: return values_of<T, 2>(p, first, last);
-        case 3: return values_of<T, 3>(p, first, last);
-        case 4: return values_of<T, 4>(p, first, last);
-        default: return values_of<T, 0>(p, first, last);
-    }
+    return by_width<T>(p.design.qp, [&](auto w) { return values_of<T, decltype(w)::value>(p, first, last); });
 }
 
 // ---- dense matrices

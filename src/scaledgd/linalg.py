@@ -187,6 +187,12 @@ def fix_signs(U: Array) -> Array:
     return conj(pivot) / xp.astype(xp.abs(pivot), U.dtype)
 
 
+def _signed(U: Array, s: Array, V: Array) -> tuple[Array, Array, Array]:
+    """Singular triplets with the signs of U fixed."""
+    phase = fix_signs(U)[None, :]
+    return U * phase, s, V * phase
+
+
 def top_eigh(
     apply: Callable[[Array], Array],
     start: Array,
@@ -270,8 +276,7 @@ def truncated_svd(
     n1, n2 = shape
     if n1 < n2:
         V, s, U = truncated_svd(adjoint_times, times, (n2, n1), rank, example, rng, tol)
-        phase = fix_signs(U)
-        return U * phase[None, :], s, V * phase[None, :]
+        return _signed(U, s, V)
     start = gaussian((n2, min(rank + 4, n2)), rng, example)
     size = float(xp.max(xp.abs(times(start)))) or 1.0  # MᴴM squares: keep it in range
     _, V = top_eigh(lambda B: adjoint_times(times(B) / size) / size, start, rank, tol)
@@ -280,8 +285,7 @@ def truncated_svd(
     Q = orthonormal(times(V) / size)
     V, s, Wh = xp.linalg.svd(adjoint_times(Q) / size, full_matrices=False)
     U = Q @ adjoint(Wh)
-    phase = fix_signs(U)
-    return U * phase[None, :], s * size, V * phase[None, :]
+    return _signed(U, s * size, V)
 
 
 def sketched_svd(
@@ -301,8 +305,7 @@ def sketched_svd(
     n1, n2 = shape
     if n1 < n2:
         V, s, U = sketched_svd(adjoint_times, times, (n2, n1), rank, example, rng, rounds)
-        phase = fix_signs(U)
-        return U * phase[None, :], s, V * phase[None, :]
+        return _signed(U, s, V)
 
     def spanning(M: Array) -> Array:
         size = xp.max(xp.abs(M))  # a Gram matrix squares: keep it in range
@@ -317,5 +320,4 @@ def sketched_svd(
         Q = spanning(times(spanning(adjoint_times(Q))))
     V, s, Wh = xp.linalg.svd(adjoint_times(Q), full_matrices=False)
     U, s, V = (Q @ adjoint(Wh))[:, :rank], s[:rank], V[:, :rank]
-    phase = fix_signs(U)
-    return U * phase[None, :], s, V * phase[None, :]
+    return _signed(U, s, V)

@@ -365,10 +365,10 @@ class HardTrim(SoftTrim):
         floor = (rule.first or 0.0) if last is None else rule.ratio * last
         scale = rule.scale(residual)
         # down to the largest that is kept it can fall at once: that rejects nothing more
-        return _larger(scale, kernels.within(residual, _larger(scale, floor))[3])
+        return larger(scale, kernels.within(residual, larger(scale, floor))[3])
 
 
-def _larger(a: Array, b: Any) -> Array:
+def larger(a: Array, b: Any) -> Array:
     """The larger of a 0-d array and a number."""
     xp = array_namespace(a)
     return xp.where(a > b, a, xp.zeros_like(a) + b)
@@ -437,10 +437,9 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
 
     def scale(self, residual: Array) -> Array:
         """Multiple · σ̂."""
-        n = math.prod(residual.shape)
-        return self.multiple * 1.4826 * kernels.kth_magnitude(residual, n - (n - 1) // 2)
+        return self.multiple * 1.4826 * kernels.median_magnitude(residual)
 
     def pick(self, t: int, residual: Array, last: Any) -> Any:
         if last is None:
             return self.multiple / 1.0364 * _upper_quantile(residual)
-        return _larger(self.scale(residual), self.ratio * last)
+        return larger(self.scale(residual), self.ratio * last)

@@ -164,6 +164,22 @@ class Cells:
     def _counts(self) -> dict[int, Array]:
         return {}
 
+    @cached_property
+    def _typical(self) -> dict[float, float]:
+        return {}
+
+    def typical(self, quantile: float = 0.5) -> float:
+        """The median of the magnitudes that are not zero, or another quantile."""
+        if quantile not in self._typical:
+            zeros = int(kernels.within(self.y, 0.0)[1])
+            below = zeros + int(quantile * (self.size - zeros - 1))
+            self._typical[quantile] = (
+                float(kernels.kth_magnitude(self.y, self.size - below))
+                if zeros < self.size
+                else 0.0
+            )
+        return self._typical[quantile]
+
     def counts(self, mode: int) -> Array:
         """How many cells every slice of a mode has, as floats."""
         if mode not in self._counts:

@@ -20,7 +20,7 @@ from .. import kernels
 from ..factors import Bordered
 from ..initialize import spectral, widened
 from ..linalg import epsilon, truncated_svd
-from ..losses import HardTrim, Kept, median_threshold
+from ..losses import HardTrim, Kept, larger, median_threshold
 from ..methods import Alternating
 from ..problems import Observed
 from ..solve import Record, State, Stop, StoppingRule
@@ -58,10 +58,9 @@ class fraction_threshold:  # noqa: N801  (reads as an argument, like median_thre
     ratio: float = 0.5
 
     def pick(self, t: int, residual: Array, last: Any) -> Any:
-        xp, n = array_namespace(residual), math.prod(residual.shape)
+        n = math.prod(residual.shape)
         k = min(n, max(1, math.ceil(self.fraction * n) + 1))
-        upper, floor = kernels.kth_magnitude(residual, k), self.ratio * (last or 0.0)
-        return xp.where(upper > floor, upper, xp.zeros_like(upper) + floor)
+        return larger(kernels.kth_magnitude(residual, k), self.ratio * (last or 0.0))
 
 
 def rejecting(cells: Cells, outliers: Any, ratio: float = 0.3) -> HardTrim:
@@ -69,7 +68,7 @@ def rejecting(cells: Cells, outliers: Any, ratio: float = 0.3) -> HardTrim:
     if outliers == "auto":
         # to begin with nothing but the grossest is rejected: a column that the start put far
         # from most of its cells must not lose them all
-        return HardTrim(median_threshold(MULTIPLE, ratio, first=_typical(cells, 0.7)))
+        return HardTrim(median_threshold(MULTIPLE, ratio, first=cells.typical(0.7)))
     return HardTrim(fraction_threshold(float(outliers), ratio))
 
 
@@ -81,10 +80,9 @@ def threshold(state: State) -> float:
 
 def scale_of(values: Array) -> float:
     """A robust standard deviation: of what is within three of it, found from the median."""
-    n = math.prod(values.shape)
-    if not n:
+    if not math.prod(values.shape):
         return 0.0
-    scale = 1.4826 * float(kernels.kth_magnitude(values, n - (n - 1) // 2))
+    scale = 1.4826 * float(kernels.median_magnitude(values))
     for _ in range(20):
         _, count, squares, _ = kernels.within(values, MULTIPLE * scale)
         if not int(count) or scale == 0.0:
@@ -112,23 +110,6 @@ def _falling(least: float) -> list[StoppingRule]:
         return None
 
     return [gone, stalled]
-
-
-def _typical(cells: Cells, quantile: float = 0.5) -> float:
-    """The median of the magnitudes of the data that are not zero, or another quantile."""
-    known = cells.__dict__.setdefault("_typical", {})
-    if quantile not in known:
-        known[quantile] = _quantile(cells, quantile)
-    return float(known[quantile])
-
-
-def _quantile(cells: Cells, quantile: float) -> float:
-    zeros = int(kernels.within(cells.y, 0.0)[1])
-    others = cells.size - zeros
-    if not others:
-        return 0.0
-    below = zeros + int(quantile * (others - 1))
-    return float(kernels.kth_magnitude(cells.y, cells.size - below))
 
 
 def reject_rows(
@@ -196,7 +177,7 @@ def robust_least_squares(
 def _robust_least_squares(
     problem: Observed, cells: Cells, start: Bordered, rank: int, budget: Budget
 ) -> State:
-    typical = _typical(cells)
+    typical = cells.typical()
     least, fine = _levels(cells, typical, budget)
 
     def run(F: Any, stage: str = "repair") -> State:
@@ -275,7 +256,7 @@ def _put(B: Array, chosen: Array, rows: Array) -> Array:
 
 def settle(cells: Cells, state: State, outliers: Any, budget: Budget) -> tuple[State, float]:
     """The noise among what was not rejected: a ridge, and the final threshold."""
-    problem, typical = state.problem, _typical(cells)
+    problem, typical = state.problem, cells.typical()
     least = max(math.sqrt(epsilon(cells.y)), 0.1 * budget.tol) * typical
     limit = least
     for _ in range(2):
@@ -321,7 +302,7 @@ def _no_more(cells: Cells, state: State, budget: Budget) -> State:
 
 
 def _needed(cells: Cells, state: State, budget: Budget) -> State:
-    least, fine = _levels(cells, _typical(cells), budget)
+    least, fine = _levels(cells, cells.typical(), budget)
     level = threshold(state)
     if level > fine or not _concentrated(state.factors):
         return state
@@ -462,7 +443,7 @@ def _robust_rank(cells: Cells, budget: Budget) -> tuple[int, str, list[dict[str,
     n1, n2 = cells.shape
     operator = cells.operator()
     problem = cells.problem(rejecting(cells, "auto", 0.6), operator)
-    typical = _typical(cells)
+    typical = cells.typical()
     if typical == 0.0:
         return 0, "everything is zero", []
     exact = MULTIPLE * 1.4826 * 1e-6 * typical

@@ -20,7 +20,7 @@ from ..solve import State, StoppingRule
 from .budget import Budget
 from .cells import Cells, held_out
 from .packing import packable
-from .robust import MULTIPLE, WITHIN, _falling, _typical, rejecting, scale_of, threshold
+from .robust import MULTIPLE, WITHIN, _falling, rejecting, scale_of, threshold
 from .rules import beside_residual, change, settled, vanished
 
 Array = Any
@@ -218,7 +218,7 @@ def _robust(
     """Rejection, then a threshold of three standard deviations of what is left."""
     loss: Loss = rejecting(cells, outliers)
     problem = cells.problem(loss)
-    typical = _typical(cells)
+    typical = cells.typical()
     least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
     first = _beginning(problem, cells, ranks) if start is None else start
     state = budget.run(problem, first, Alternating(), _falling(least), stage="rejection").state

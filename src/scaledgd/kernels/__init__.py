@@ -70,11 +70,9 @@ def gather(
     Without a core (a matrix, L Rᴴ) they are Σ_k Π_j modes[j][index[j], k].
     """
     xp = array_namespace(modes[0])
-    compiled = _fast(*modes)
+    compiled = _fast(y, core, *modes)
     if compiled is not None:
-        found = compiled.values(modes, core, index, y)
-        if found is not None:
-            return found
+        return compiled.values(modes, core, index, y)
     parts = []
     if core is None:
         A, B = modes[0], conj(modes[1])  # vecdot conjugates its first argument
@@ -497,18 +495,25 @@ class Pattern(_RowSystems):
 
 
 def _fast(*arrays: Array) -> Any:
-    """The compiled kernels, where there are any for such arrays; None elsewhere."""
-    if not is_numpy_namespace(array_namespace(*arrays)):
-        return None
+    """The compiled kernels, where they can work on such arrays; None elsewhere."""
     from . import compiled
 
-    return compiled if compiled.AVAILABLE else None
+    return compiled if compiled.suits(*arrays) else None
+
+
+def _fast_at(index: Index, shape: tuple[int, ...]) -> Any:
+    """The compiled kernels, where they can work on such entries; None elsewhere."""
+    from . import compiled
+
+    numpy = is_numpy_namespace(array_namespace(*index))
+    small = max(shape) < 2**31 - 1 and len(shape) < 16
+    return compiled if compiled.AVAILABLE and numpy and small else None
 
 
 def pattern(index: Index, shape: tuple[int, ...]) -> Pattern:
     """The entries at `index`, prepared for products."""
-    compiled = _fast(*index)
-    if compiled is not None and max(shape) < 2**31 - 1 and len(shape) < 16:
+    compiled = _fast_at(index, shape)
+    if compiled is not None:
         return compiled.CompiledPattern(index, shape)  # type: ignore[no-any-return]
     if len(shape) == 2 and is_numpy_namespace(array_namespace(*index)):
         from .numpy import CSRPattern
@@ -526,8 +531,8 @@ def grid(shape: tuple[int, ...]) -> Grid:
 
 def distinct(index: Index, shape: tuple[int, ...]) -> bool:
     """Whether no entry is named twice."""
-    compiled = _fast(*index)
-    if compiled is not None and max(shape) < 2**31 - 1 and len(shape) < 16:
+    compiled = _fast_at(index, shape)
+    if compiled is not None:
         return compiled.distinct(index, shape)  # type: ignore[no-any-return]
     xp = array_namespace(*index)
     flat = xp.sort(numbered(index, shape))
@@ -536,8 +541,8 @@ def distinct(index: Index, shape: tuple[int, ...]) -> bool:
 
 def parts(index: Index, shape: tuple[int, ...]) -> int:
     """Connected parts of the graph that joins the slices that share an entry, of NumPy indices."""
-    compiled = _fast(*index)
-    if compiled is not None and max(shape) < 2**31 - 1 and len(shape) < 16:
+    compiled = _fast_at(index, shape)
+    if compiled is not None:
         return compiled.parts(index, shape)  # type: ignore[no-any-return]
     from .numpy import parts as implementation
 
@@ -552,7 +557,7 @@ def present(x: Any, observed: Any) -> tuple[Any, Any, bool]:
     import numpy as np
 
     compiled = _fast(x)
-    if compiled is not None and compiled.suits(x):
+    if compiled is not None:
         return compiled.present(x, observed)  # type: ignore[no-any-return]
     seen = ~np.isnan(x) if observed is None else observed
     strange = bool(np.any(seen & ~np.isfinite(x)))
@@ -563,25 +568,30 @@ def present(x: Any, observed: Any) -> tuple[Any, Any, bool]:
 
 def dense_residual(L: Array, R: Array, Y: Array) -> Array:
     """L Rᵀ − Y."""
-    compiled = _fast(Y)
-    found = None if compiled is None else compiled.dense_residual(L, R, Y)
-    return L @ R.T - Y if found is None else found
+    compiled = _fast(L, R, Y)
+    return L @ R.T - Y if compiled is None else compiled.dense_residual(L, R, Y)
 
 
 def kth_magnitude(x: Array, k: int) -> Array:
     """The k-th largest magnitude (k ≥ 1) in an array of any shape, a 0-d array."""
     xp, n = array_namespace(x), math.prod(x.shape)
     compiled = _fast(x)
-    if compiled is not None and compiled.suits(x):
+    if compiled is not None:
         return compiled.kth_magnitude(x, n - k)
     return kth_largest(xp.reshape(xp.abs(x), (-1,)), k, 0)[0]
+
+
+def median_magnitude(x: Array) -> Array:
+    """The lower median of the magnitudes in an array of any shape, a 0-d array."""
+    n = math.prod(x.shape)
+    return kth_magnitude(x, n - (n - 1) // 2)
 
 
 def within(x: Array, threshold: Any) -> tuple[Array, Array, Array, Array]:
     """Where |x| does not exceed a threshold; how often, Σ |x|² there, and the largest |x|."""
     xp = array_namespace(x)
     compiled = _fast(x)
-    if compiled is not None and compiled.suits(x):
+    if compiled is not None:
         return compiled.within(x, float(threshold))  # type: ignore[no-any-return]
     size = xp.abs(x)
     kept = size <= threshold
@@ -593,7 +603,7 @@ def kept_squares(x: Array, kept: Array) -> Array:
     """Σ |x|² over what is kept, a 0-d array."""
     xp = array_namespace(x)
     compiled = _fast(x)
-    if compiled is not None and compiled.suits(x):
+    if compiled is not None:
         return compiled.kept_squares(x, kept)
     return xp.sum(magnitude2(x * xp.astype(kept, x.dtype)))
 
@@ -606,7 +616,7 @@ def kth_largest(x: Array, k: int, axis: int) -> Array:
         import numpy as np
 
         compiled = _fast(x)
-        if compiled is not None and compiled.suits(x):
+        if compiled is not None:
             return compiled.kth_of_fibres(x, n - k, axis)
         return np.take(np.partition(x, n - k, axis=axis), [n - k], axis=axis)
     if is_torch_namespace(xp):

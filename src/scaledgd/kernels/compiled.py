@@ -148,13 +148,17 @@ class CompiledPattern(Pattern):
         self._known = [*self._known[-1:], (x, fresh)]
         return fresh
 
-    def arranged(self, x: Any, mode: int) -> Any:
+    def _in_order(self, x: Any, mode: int) -> Any:
         """What there is one of per measurement, in the order of a mode."""
         if x is None or self.entries(mode).as_measured:
             return _whole(x)
+        return C.arranged(self.entries(mode), _whole(x))
+
+    def arranged(self, x: Any, mode: int) -> Any:
+        """The same, kept for the arrays used last."""
         known = self._about(x)
         if mode not in known:
-            known[mode] = C.arranged(self.entries(mode), _whole(x))
+            known[mode] = self._in_order(x, mode)
         return known[mode]
 
     def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
@@ -246,11 +250,8 @@ class CompiledPattern(Pattern):
             )
         systems = _Systems(design)
         entries, arranged = self.entries(mode), self.arranged(y, mode)
-        if kept is not None:
-            kept = kept.view(np.uint8)
-            kept = kept if entries.as_measured else C.arranged(entries, kept)
-        if root is not None:
-            root = root if entries.as_measured else C.arranged(entries, _whole(root))
+        root = self._in_order(root, mode)
+        kept = self._in_order(None if kept is None else kept.view(np.uint8), mode)
         given = {"x": x @ systems.back, "y": arranged, "root": root, "kept": kept, "ridge": ridge}
         return systems.solve(entries, spread, **given)
 
@@ -282,24 +283,20 @@ class CompiledGrid(Grid):
         if ridge is not None:
             gradient = gradient + (ridge * x) @ systems.T
         entries = C.nothing(self.shape[mode]) if mask is None else C.rejected(mask, mode)
-        whole = systems.T.T @ design.gram() @ systems.T
+        whole = systems.T.T @ systems.back
         given = {"target": gradient, "ridge": ridge, "whole": whole.astype(np.float64)}
         return systems.solve(entries, spread, **given)
 
 
-def dense_residual(L: Array, R: Array, Y: Array) -> Array | None:
-    """L Rᵀ − Y, or None where that is not compiled."""
-    if not suits(L, R, Y):
-        return None
+def dense_residual(L: Array, R: Array, Y: Array) -> Array:
+    """L Rᵀ − Y."""
     return C.dense(_whole(L), _whole(R.T), _whole(Y), None, True, -1)[1]
 
 
 def values(
     modes: tuple[Array, ...], core: Array | None, index: Index, y: Array | None = None
-) -> Array | None:
-    """The entries of a low-rank object, less y; or None where that is not compiled."""
-    if not suits(y, core, *modes) or not all(isinstance(i, np.ndarray) for i in index):
-        return None
+) -> Array:
+    """The entries of a low-rank object, less y."""
     if core is None:
         table, order = modes[0], [0, 1]
     else:

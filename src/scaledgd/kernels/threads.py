@@ -8,6 +8,7 @@ its threads would go on waiting, busily, where the kernels want to work.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -42,8 +43,6 @@ _libraries: Any = None
 def _controller() -> Any:
     """Of the libraries that are loaded; looked for again when there may be more."""
     global _libraries
-    import sys
-
     known = sum(name in sys.modules for name in ("scipy.linalg", "sklearn", "torch"))
     if _libraries is None or _libraries[0] != known:
         _libraries = known, ThreadpoolController()
