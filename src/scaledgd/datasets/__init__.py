@@ -1,5 +1,6 @@
-"""Instances of the monograph's problems, with their truth."""
+"""Instances of the monograph's problems, with their truth, and its sensor data."""
 
+from .chlorine import Chlorine, load_chlorine
 from .synthetic import (
     hankel_completion,
     low_rank,
@@ -15,7 +16,9 @@ from .synthetic import (
 )
 
 __all__ = [
+    "Chlorine",
     "hankel_completion",
+    "load_chlorine",
     "low_rank",
     "low_rank_tensor",
     "matrix_completion",
