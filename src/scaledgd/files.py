@@ -72,7 +72,7 @@ def write(path: str | os.PathLike[str], tree: Tree, kind: str, version: str) -> 
     text = json.dumps(head, allow_nan=False).encode()
     if len(text) > TREE_LIMIT:
         raise ValueError(f"{len(text)} bytes of names and numbers are too many; use arrays")
-    with _replacing(path) as f:
+    with replacing(path) as f:
         with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
             z.comment = MARK + b"0" * DIGITS
             z.writestr(_member("tree.json"), text)
@@ -112,7 +112,7 @@ def _encoded(x: Any, arrays: list[Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _replacing(path: str | os.PathLike[str]) -> Any:
+def replacing(path: str | os.PathLike[str]) -> Any:
     """A new file that takes the place of another when it is whole."""
     target = Path(os.path.realpath(path))
     name = f".{target.name}.{os.getpid()}-{threading.get_ident()}-{next(_serial)}.tmp"
