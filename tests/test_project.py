@@ -73,12 +73,3 @@ def test_import_leaves_scipy_alone():
     code = "import sys, scaledgd; print(any(m.split('.')[0] == 'scipy' for m in sys.modules))"
     done = run(sys.executable, "-c", code)
     assert done.stdout.strip() == "False", done.stderr
-
-
-def test_the_demonstration_shows_what_the_readme_claims(tmp_path):
-    from scaledgd.experiments import demonstration
-
-    found = demonstration.curves(kappas=(2, 50), max_iter=150)
-    scaled = [int(demonstration.count(found["ScaledGD", k])) for k in (2, 50)]
-    assert scaled[1] <= 1.1 * scaled[0] + 10
-    assert demonstration.count(found["gradient descent", 50]) == "more than 150"

@@ -1,13 +1,6 @@
-"""``python -m scaledgd``: complete matrices of growing condition number, two ways."""
+"""``python -m scaledgd``: the command line."""
 
-from __future__ import annotations
-
-import argparse
-import sys
-
-from .experiments import demonstration
+from .cli import main
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m scaledgd", description=__doc__)
-    parser.add_argument("--plot", metavar="FILE", help="also draw the curves (needs matplotlib)")
-    sys.exit(demonstration.main(plot=parser.parse_args().plot))
+    main()

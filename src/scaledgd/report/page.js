@@ -37,7 +37,7 @@
   };
   const logTicks = (low, high, most) => {  // low and high are powers of ten
     const span = high - low;
-    if (span < 1.3) {
+    if (span < 2.2) {
       const ticks = [];
       for (let k = Math.floor(low); k <= high; k++) {
         for (const m of span < 0.7 ? [1, 2, 3, 4, 5, 6, 8] : [1, 2, 5]) {

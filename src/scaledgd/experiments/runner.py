@@ -1,0 +1,324 @@
+"""Run the items, keep what was measured, judge it, and put it on one page.
+
+Every case that was measured is written to a journal at once, so a run that was broken off
+goes on where it was. A journal counts for the code that wrote it: another version, or an item
+that was edited, measures anew.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+import inspect
+import io
+import json
+import math
+import os
+import platform
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import scaledgd as sg
+
+from .. import report
+from ..files import replacing
+from . import ITEMS
+from .item import Case, Claim, Item, Row, Rows, Setting, Verdict
+
+Watch = Callable[[str, int, int], None]
+"""Told what is going on, how many cases are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An item, its data and what they show; `failure` says what went wrong instead."""
+
+    item: Item
+    rows: Rows
+    verdict: Verdict
+    seconds: float
+    """Spent on its cases, one after the other."""
+
+    @property
+    def holds(self) -> bool:
+        return all(claim.holds for claim in self.verdict.claims)
+
+
+def item(name: str) -> Item:
+    """The item of that name."""
+    if name not in ITEMS:
+        raise ValueError(f"there is no item {name!r}; there are {', '.join(ITEMS)}")
+    found: Item = importlib.import_module(f".{name}", __package__).ITEM
+    return found
+
+
+def reproduce(
+    folder: str | os.PathLike[str],
+    names: Sequence[str] = (),
+    setting: Setting | None = None,
+    *,
+    jobs: int | None = None,
+    fresh: bool = False,
+    watch: Watch | None = None,
+    done: Callable[[Finding], None] | None = None,
+) -> list[Finding]:
+    """Measure and judge items; write their data, their plots and one report.
+
+    Parameters
+    ----------
+    folder : path
+        Gets ``report.html``, ``data/*.csv``, ``plots/*.png`` and the journal.
+    names : sequence of str
+        Of items, all by default.
+    setting : Setting, optional
+        Quick or full, and where the real chlorine data are.
+    jobs : int, optional
+        Processes, as many as there are cores by default.
+    fresh : bool
+        Measure anew what an earlier run has measured.
+    watch, done : callable, optional
+        Told of progress, and of items that are finished.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from scaledgd.experiments import reproduce, Setting
+    >>> (found,) = reproduce(tempfile.mkdtemp(), ["figure3"], Setting(quick=True), jobs=1)
+    >>> found.holds
+    True
+    """
+    setting, folder = setting or Setting(), Path(folder)
+    items = [item(name) for name in names or ITEMS]
+    folder.mkdir(parents=True, exist_ok=True)
+    books = {i.name: _Journal(folder / ".journal" / f"{i.name}.jsonl", i, fresh) for i in items}
+    cases = {i.name: i.cases(setting) for i in items}
+    findings: dict[str, Finding] = {}
+
+    def finished(one: Item) -> bool:
+        return one.name not in findings and all(c in books[one.name] for c in cases[one.name])
+
+    def conclude(one: Item) -> None:
+        findings[one.name] = _concluded(one, cases[one.name], books[one.name], folder)
+        if done is not None:
+            done(findings[one.name])
+
+    total = sum(map(len, cases.values()))
+    left = [(i, c) for i in items for c in cases[i.name] if c not in books[i.name]]
+    known = total - len(left)
+    for one in items:
+        if finished(one):
+            conclude(one)
+    for count, (one, case, rows, seconds) in enumerate(_measurements(left, jobs), 1):
+        books[one.name].add(case, rows, seconds)
+        if watch is not None:
+            watch(one.source, known + count, total)
+        if finished(one):
+            conclude(one)
+    found = [findings[i.name] for i in items]
+    _write_report(folder / "report.html", found, setting)
+    return found
+
+
+# ---- measuring
+
+
+def _measurements(
+    left: list[tuple[Item, Case]], jobs: int | None
+) -> Iterator[tuple[Item, Case, list[Row], float]]:
+    """What the cases give, in the order in which they are done; timed ones last, one at a time."""
+    jobs = jobs or os.cpu_count() or 1
+    together = [(i, c) for i, c in left if not i.alone] if jobs > 1 else []
+    if together:
+        # started anew, and not forked: threads do not survive a fork
+        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _quiet)
+        try:
+            running = {pool.submit(_measured, i.name, c): (i, c) for i, c in together}
+            for future in as_completed(running):
+                one, case = running[future]
+                yield one, case, *future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(getattr(pool, "_processes", {}).values()):
+                process.terminate()
+            raise
+        pool.shutdown()
+    for one, case in left:
+        if jobs == 1 or one.alone:
+            yield one, case, *_measured(one.name, case)
+
+
+def _quiet() -> None:
+    """In a worker: one thread, and Ctrl-C is for the one who waits."""
+    from threadpoolctl import threadpool_limits
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threadpool_limits(1)
+
+
+def _measured(name: str, case: Case) -> tuple[list[Row], float]:
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        # runs that diverge are part of what is shown
+        warnings.simplefilter("ignore", sg.DivergenceWarning)
+        try:
+            rows = item(name).measure(**case)
+        except Exception:  # one case that fails must not lose the others
+            rows = [{"failure": traceback.format_exc(limit=3)}]
+    return rows, time.perf_counter() - began
+
+
+class _Journal:
+    """What was measured, line by line; a line that was cut short does not count."""
+
+    def __init__(self, path: Path, one: Item, fresh: bool) -> None:
+        source = inspect.getsource(importlib.import_module(f".{one.name}", __package__))
+        self._code = hashlib.sha256(f"{sg.__version__}\n{source}".encode()).hexdigest()[:16]
+        self._path = path
+        self._known: dict[str, tuple[list[Row], float]] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if fresh:
+            path.unlink(missing_ok=True)
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            try:
+                entry = json.loads(line)
+                self._known[entry["key"]] = entry["rows"], entry["seconds"]
+            except (ValueError, KeyError):
+                continue
+
+    def _key(self, case: Case) -> str:
+        return f"{self._code} {json.dumps(case, sort_keys=True, default=str)}"
+
+    def __contains__(self, case: Case) -> bool:
+        return self._key(case) in self._known
+
+    def __getitem__(self, case: Case) -> tuple[list[Row], float]:
+        return self._known[self._key(case)]
+
+    def add(self, case: Case, rows: list[Row], seconds: float) -> None:
+        # read back what is written: a run that goes on has the same numbers as one that was not
+        line = json.dumps({"key": self._key(case), "rows": rows, "seconds": seconds}, default=float)
+        self._known[self._key(case)] = json.loads(line)["rows"], seconds
+        if any("failure" in row for row in rows):
+            return  # may be measured again
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+# ---- judging
+
+
+def _concluded(one: Item, cases: list[Case], book: _Journal, folder: Path) -> Finding:
+    rows, seconds = Rows(), 0.0
+    for case in cases:
+        measured, spent = book[case]
+        rows.extend({**case, **row} for row in measured)
+        seconds += spent
+    failures = [row["failure"] for row in rows if "failure" in row]
+    if failures:
+        claim = Claim("everything is measured", failures[0].strip().splitlines()[-1], False)
+        return Finding(one, rows, Verdict([claim], [report.Text(*failures)]), seconds)
+    verdict = one.judge(rows)
+    target = folder / "data" / f"{one.name}.csv"
+    target.parent.mkdir(exist_ok=True)
+    with replacing(target) as file:
+        file.write(table(one, rows).encode())
+    _draw(one, verdict, folder / "plots")
+    return Finding(one, rows, verdict, seconds)
+
+
+def table(one: Item, rows: Rows) -> str:
+    """The data as CSV, below lines that say how they came about."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    for name, value in provenance().items():
+        text.write(f"# {name}: {value}\n")
+    text.write(f"# item: {one.source}, {one.title}\n")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: _plain(v) for k, v in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    return f"{value:.10g}" if isinstance(value, float) else value
+
+
+def provenance() -> dict[str, str]:
+    """Versions and machine."""
+    import scipy
+
+    cores = os.cpu_count()
+    return {
+        "scaledgd": sg.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {cores} cores",
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _draw(one: Item, verdict: Verdict, folder: Path) -> None:
+    from .drawing import draw
+
+    pictures = [b for block in verdict.blocks for b in getattr(block, "blocks", [block])]
+    pictures = [b for b in pictures if isinstance(b, report.Chart | report.HeatMap)]
+    for k, picture in enumerate(pictures, 1):
+        folder.mkdir(exist_ok=True)
+        draw(picture, folder / (f"{one.name}.png" if len(pictures) == 1 else f"{one.name}-{k}.png"))
+
+
+def _write_report(path: Path, found: list[Finding], setting: Setting) -> None:
+    sections = [_section(one) for one in found]
+    claims = [
+        [c.holds, report.Link(one.item.source, section.anchor), c.says, c.measured]
+        for one, section in zip(found, sections, strict=True)
+        for c in one.verdict.claims
+    ]
+    facts = {
+        "claims that hold": f"{sum(bool(row[0]) for row in claims)} of {len(claims)}",
+        "items": len(found),
+        "size": "reduced (--quick)" if setting.quick else "full",
+        "time of all cases": _duration(sum(one.seconds for one in found)),
+    }
+    table = report.Table(["", "where", "the claim", "measured"], claims)
+    report.write(
+        path,
+        "Scaled gradient descent, reproduced",
+        [report.Section("Claims", report.Facts(facts), table), *sections],
+        "Every figure, table and theorem of “Provably Accelerating Ill-Conditioned Low-rank "
+        "Estimation via Scaled Gradient Descent, Even with Overparameterization” by C. Ma, X. Xu, "
+        "T. Tong and Y. Chi, and the experiments of its companion papers, run by scaledgd. "
+        "Point at a curve for its numbers, drag over a part of it to see more, click on a name to "
+        "hide it.",
+        ", ".join(f"{k} {v}" if k != "machine" else v for k, v in provenance().items()),
+    )
+
+
+def _section(one: Finding) -> report.Section:
+    claims = [[c.holds, c.says, c.measured] for c in one.verdict.claims]
+    name = f"{one.item.name}.csv"
+    return report.Section(
+        f"{one.item.source}: {one.item.title}",
+        report.Text(one.item.about, *one.verdict.notes),
+        report.Table(["", "the claim", "measured"], claims),
+        *one.verdict.blocks,
+        report.File(name, table(one.item, one.rows), f"data of this item ({name})"),
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{math.ceil(seconds / 60):.0f} min"

@@ -1,0 +1,286 @@
+"""The reproduction: measured once, judged from the data alone, resumed, and put on one page."""
+
+import csv
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import complaints, fetched, opened, overflow, started
+
+from scaledgd import experiments
+from scaledgd.experiments import phase, runs
+from scaledgd.experiments.item import Case, Claim, Item, Rows, Setting, Verdict
+
+SMALL = ["figure1", "figure3", "theorem3"]
+
+
+# ---- what is read off a run
+
+
+def test_needed_counts_iterations():
+    errors = [1.0, 0.5, 0.1, 0.01]
+    assert runs.needed(errors, 0.1) == 2
+    assert runs.needed(errors, 1.0) == 0
+    assert runs.needed(errors, 1e-3) == math.inf
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.9])
+def test_rate_finds_a_contraction_after_a_slow_start_and_above_rounding(factor):
+    errors = np.concatenate([np.ones(5), factor ** np.arange(200)]) + 1e-15
+    assert runs.rate(errors) == pytest.approx(factor, rel=0.02)
+    assert runs.rate(1 / errors) == math.inf
+    assert runs.rate([1.0, math.nan]) == math.inf
+
+
+def test_slope_is_the_power():
+    x = np.asarray([1.0, 2, 5, 10])
+    assert runs.slope(x, 3 * x**1.7) == pytest.approx(1.7)
+    assert runs.slope(x, [1, math.inf, 5.0, math.nan]) == pytest.approx(1.0)
+    assert math.isnan(runs.slope(x[:1], [1.0]))
+
+
+def test_kappa_free_allows_a_tenth_and_two():
+    assert runs.free([40, 46])
+    assert not runs.free([40, 47])
+
+
+def test_kappa_claims_are_about_both_methods():
+    def rows(scaled, plain):
+        found = Rows()
+        for method, counts in (("ScaledGD", scaled), ("GD", plain)):
+            for kappa, count in zip((1, 5, 20), counts, strict=True):
+                row = {"method": method, "kappa": kappa, "count": count}
+                found.append({**row, "level": 1e-6, "limit": 3000})
+        return found
+
+    def holds(*counts):
+        return [c.holds for c in runs.kappa_claims(rows(*counts), 1e-6, (0.7, 1.4))]
+
+    assert holds((40, 41, 42), (40, 200, 800)) == [True, True]
+    assert holds((40, 41, 42), (40, 200, math.inf)) == [True, False]  # 3000 at least: too steep
+    assert holds((40, 41, 80), (40, 41, 42)) == [False, False]
+
+
+def trials(edge, rising):
+    return Rows(
+        {"amount": a, "seed": s, "success": int((a >= edge) == rising)}
+        for a in (1, 2, 4, 8, 16)
+        for s in range(2)
+    )
+
+
+def test_the_border_is_where_half_succeed():
+    assert phase.border(trials(8, True), "amount") == pytest.approx(math.sqrt(32))
+    assert phase.border(trials(8, False), "amount", rising=False) == pytest.approx(math.sqrt(32))
+    assert math.isnan(phase.border(trials(1, True), "amount"))  # it begins below the grid
+    assert math.isnan(phase.border(trials(99, True), "amount"))
+
+
+def test_borders_move_by_a_power():
+    rows = Rows({**r, "n": n} for n, edge in ((1, 2), (4, 8)) for r in trials(edge, True))
+    found, power = phase.borders(rows, "amount", "n")
+    assert found.tolist() == pytest.approx([math.sqrt(2), math.sqrt(32)])
+    assert power == pytest.approx(1.0)
+
+
+def test_rows_are_grouped_in_order():
+    rows = Rows([{"a": 2, "x": 1}, {"a": 1, "x": 2}, {"a": 2, "x": 3}, {"x": 4}])
+    assert [(key, part.column("x").tolist()) for key, part in rows.groups("a")] == [
+        ((2,), [1, 3]),
+        ((1,), [2]),
+    ]
+    assert rows.distinct("a") == [2, 1]
+
+
+# ---- the items
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", experiments.ITEMS)
+def test_every_item_names_its_cases(name, quick):
+    item = experiments.item(name)
+    cases = item.cases(Setting(quick))
+    assert item.name == name
+    assert cases
+    texts = [json.dumps(case, sort_keys=True) for case in cases]
+    assert len(set(texts)) == len(texts)
+
+
+def test_every_item_is_a_module_and_every_item_module_is_listed():
+    modules = Path(experiments.__file__).parent.glob("*.py")
+    found = {m.stem for m in modules if "\nITEM = " in m.read_text(encoding="utf-8")}
+    assert found == set(experiments.ITEMS)
+
+
+def test_an_unknown_item_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no item 'figure9'; there are figure1"):
+        experiments.reproduce(tmp_path, ["figure9"])
+
+
+# ---- the run
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """An item that counts how often it is measured, and can be told to fail."""
+    seen: list[Case] = []
+    state = {"fail": False, "holds": True}
+
+    def measure(k):
+        seen.append({"k": k})
+        if state["fail"] and k == 2:
+            raise RuntimeError("no luck")
+        return [{"square": k * k}]
+
+    def judge(rows):
+        total = sum(r["square"] for r in rows)
+        return Verdict([Claim("squares add up", f"{total}", state["holds"] and total == 14)])
+
+    item = Item(
+        "counted",
+        "Count",
+        "Squares",
+        "Some squares.",
+        lambda s: [{"k": k} for k in (1, 2, 3)],
+        measure,
+        judge,
+    )
+    module = type(sys)("scaledgd.experiments.counted")
+    module.ITEM = item
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(experiments.runner, "ITEMS", ("counted",))
+    monkeypatch.setattr(experiments.runner.inspect, "getsource", lambda m: "source")
+    return seen, state
+
+
+def run(folder, **kwargs):
+    (found,) = experiments.reproduce(folder, ["counted"], Setting(True), jobs=1, **kwargs)
+    return found
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path, counted):
+    seen, state = counted
+    assert run(tmp_path).holds
+    assert len(seen) == 3
+    assert run(tmp_path).holds
+    assert len(seen) == 3
+    state["holds"] = False  # judged anew from what was measured
+    assert not run(tmp_path).holds
+    assert len(seen) == 3
+    run(tmp_path, fresh=True)
+    assert len(seen) == 6
+
+
+def test_a_journal_that_was_cut_short_costs_one_case(tmp_path, counted):
+    seen, _ = counted
+    run(tmp_path)
+    journal = tmp_path / ".journal" / "counted.jsonl"
+    journal.write_text(journal.read_text()[:-20])
+    assert run(tmp_path).holds
+    assert len(seen) == 4
+
+
+def test_a_case_that_fails_is_a_claim_that_does_not_hold(tmp_path, counted):
+    seen, state = counted
+    state["fail"] = True
+    found = run(tmp_path)
+    assert not found.holds
+    assert "RuntimeError: no luck" in found.verdict.claims[0].measured
+    assert "no luck" in (tmp_path / "report.html").read_text()
+    state["fail"] = False
+    assert run(tmp_path).holds  # and is measured again, alone
+    assert len(seen) == 4
+
+
+def test_progress_is_told(tmp_path, counted):
+    told, done = [], []
+    run(tmp_path, watch=lambda *a: told.append(a), done=done.append)
+    assert told == [("Count", 1, 3), ("Count", 2, 3), ("Count", 3, 3)]
+    assert [f.item.name for f in done] == ["counted"]
+
+
+def test_the_data_say_how_they_came_about(tmp_path, counted):
+    run(tmp_path)
+    lines = (tmp_path / "data" / "counted.csv").read_text().splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    assert {line[2:].split(":")[0] for line in head} >= {"scaledgd", "numpy", "machine", "item"}
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    assert rows == [{"k": str(k), "square": str(k * k)} for k in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """All items at reduced size, as ``scaledgd reproduce --quick`` runs them."""
+    folder = tmp_path_factory.mktemp("quick")
+    return folder, experiments.reproduce(folder, (), Setting(True))
+
+
+def test_every_claim_of_the_quick_run_holds(quick):
+    folder, found = quick
+    assert [f.item.name for f in found] == list(experiments.ITEMS)
+    # of timings on a machine that is busy with other tests nothing can be promised
+    wrong = [
+        (f.item.name, c) for f in found if not f.item.alone for c in f.verdict.claims if not c.holds
+    ]
+    assert wrong == []
+    assert all(f.verdict.claims for f in found)
+    for one in found:
+        assert (folder / "data" / f"{one.item.name}.csv").stat().st_size > 200
+        assert not any("failure" in row for row in one.rows)
+    assert len(list((folder / "plots").glob("*.png"))) > 40
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_report_is_fit_to_show(quick, width):
+    folder, found = quick
+    with started() as browser:
+        opened(browser, folder / "report.html", width)
+        assert complaints(browser) == []
+        assert fetched(browser) == []
+        assert overflow(browser) <= 0
+        drawn = browser.find_elements("css selector", "figure svg[role=img]")
+        assert len(drawn) == len(list((folder / "plots").glob("*.png")))
+        ticks = browser.find_elements(
+            "css selector", "section:first-of-type td .yes, section:first-of-type td .no"
+        )
+        assert len(ticks) == sum(len(f.verdict.claims) for f in found)
+        links = browser.find_elements("css selector", "a.file")
+        assert [a.get_attribute("download") for a in links] == [
+            f"{n}.csv" for n in experiments.ITEMS
+        ]
+
+
+def test_control_c_and_again(tmp_path):
+    """What was measured before Ctrl-C is there when it goes on."""
+    code = (
+        "from scaledgd.experiments import reproduce, Setting\n"
+        "if __name__ == '__main__':\n"
+        f"    reproduce({str(tmp_path)!r}, ['figure1', 'step_size'], Setting(True), jobs=2)\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    journal = tmp_path / ".journal" / "step_size.jsonl"
+    first = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE)
+    until = time.monotonic() + 100
+    while not (journal.exists() and journal.read_text().count("\n") > 3):
+        assert first.poll() is None, first.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=30)
+    assert first.returncode != 0
+    known = journal.read_text().count("\n")
+    total = len(experiments.item("step_size").cases(Setting(True)))
+    assert 3 < known < total
+    told = []
+    found = experiments.reproduce(
+        tmp_path, ["figure1", "step_size"], Setting(True), jobs=1, watch=lambda *a: told.append(a)
+    )
+    assert all(f.holds for f in found)
+    assert len(told) < total + 6 - known + 1
