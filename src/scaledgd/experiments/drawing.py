@@ -47,8 +47,8 @@ def _chart(axes: Any, chart: Chart) -> None:
     for name, level in chart.levels:
         axes.axhline(level, color="0.4", linestyle=":", linewidth=1.2)
         axes.annotate(
-            name, (1, level), xycoords=("axes fraction", "data"), xytext=(-4, 2),
-            textcoords="offset points", ha="right", va="bottom", fontsize=7.5,
+            name, (1, level), xycoords=("axes fraction", "data"), xytext=(-4, -2),
+            textcoords="offset points", ha="right", va="top", fontsize=7.5,
         )  # fmt: skip
     axes.set(xlabel=chart.xlabel, ylabel=chart.ylabel, title=chart.title)
     if chart.log_x:

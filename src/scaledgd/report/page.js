@@ -114,6 +114,8 @@
       const points = (visible.length ? visible : curves).flatMap((c) => c.at);
       const x = range(points.map((p) => p[0]), data.logx);
       const y = range(points.map((p) => p[1]).concat(levels.map((l) => l.at)), data.logy);
+      // a level is often what nothing falls below: its name stands there
+      if (levels.length) y[0] -= 0.07 * (y[1] - y[0]);
       const [x0, x1, y0, y1] = view || [...x, ...y];
       const px = (v) => left + ((v - x0) / (x1 - x0)) * (width - left - right);
       const py = (v) => height - bottom - ((v - y0) / (y1 - y0)) * (height - top - bottom);
@@ -145,7 +147,7 @@
         if (l.at === null) continue;
         inside.append(element("line", { class: "level", x1: left, x2: width - right,
           y1: py(l.at), y2: py(l.at) }));
-        inside.append(element("text", { x: width - right - 6, y: py(l.at) - 5,
+        inside.append(element("text", { x: width - right - 6, y: py(l.at) + 14,
           "text-anchor": "end" }, l.name));
       }
       curves.forEach((c, k) => {
