@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import signal
 import sys
@@ -12,10 +11,11 @@ from typing import Annotated, Any
 
 try:
     import typer
+    from typer.core import TyperGroup
 except ImportError:  # pragma: no cover
     sys.exit('scaledgd: error: the command line needs more packages: pip install "scaledgd[cli]"')
 
-from .failures import Failure
+from .failures import Failure, within
 
 EXITS = (
     "Exit codes: 0 done (also where the fit did not converge, which is warned of); 1 an unexpected "
@@ -27,8 +27,23 @@ REPRODUCED = (
     "interrupted: run it again to go on."
 )
 
+
+class _Interruption(Exception):  # noqa: N818
+    """Ctrl-C, with what to say about it."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:  # typer would end without a word
+            message = str(interrupt) or "interrupted; nothing was written"
+            raise _Interruption(message) from None
+
+
 app = typer.Typer(
     name="scaledgd",
+    cls=_Commands,
     help="Low-rank matrices and tensors from incomplete or corrupted data.",
     epilog=EXITS,
     add_completion=False,
@@ -146,8 +161,8 @@ ArrayName = Annotated[
 FitRows = Annotated[
     int | None,
     typer.Option(
-        help="Fit this many rows, drawn at random, and fill all with that. Else all rows that "
-        "half of the free memory holds.",
+        help="Fit this many rows, drawn at random, and fill all with that. Else 200,000 (or 20 "
+        "times the columns, if that is more), as far as half of the free memory goes.",
         min=2,
         metavar="N",
     ),
@@ -283,7 +298,7 @@ def demo(
     """
     from .demo import run
 
-    run(out, chlorine, _within("--seed", seed, 0, 2**32 - 1), quiet)
+    run(out, chlorine, within("--seed", seed, 0, 2**32 - 1), quiet)
 
 
 @app.command(epilog=REPRODUCED)
@@ -324,99 +339,10 @@ def reproduce(
 
 
 def _carry_out(robust: bool, **given: Any) -> None:
-    """Make a job of options, and do it."""
-    from .fits import Settings
-    from .formats import TEXT, format_of
-    from .jobs import Job, carry_out
-    from .text import Dialect
+    from .jobs import carry_out
+    from .options import job_of
 
-    command = "clean" if robust else "complete"
-    if given["output"] is None:
-        what = "low-rank part" if robust else "filled table"
-        raise Failure(f"{command} needs -o OUT, the file to write the {what} to")
-    settings = Settings(
-        _rank(given["rank"]),
-        str(given["center"]),
-        str(given["scale"]),
-        _bounds(given["clip"]),
-        _within("--seed", given["seed"], 0, 2**32 - 1),
-        _within("--hold-out", given.get("hold_out", 0.0), 0, 0.5),
-        verbose=0 if given["quiet"] else 1,
-    )
-    natural = TEXT.get(format_of(given["file"]).suffix, ",")
-    dialect = Dialect(
-        _sign("--delimiter", given["delimiter"] or natural),
-        _sign("--decimal", given["decimal"]),
-        given["header"],
-        tuple(given["missing"]),
-    )
-    if dialect.delimiter == dialect.decimal:
-        raise Failure("--delimiter and --decimal are the same sign; give two")
-    names = given["long"]
-    columns = None if names is None else tuple(next(csv.reader([names])))
-    if columns is not None and len(columns) != 3:
-        raise Failure(f"--long takes three columns, ROW,COLUMN,VALUE, not {names!r}")
-    carry_out(
-        Job(
-            given["file"],
-            given["output"],
-            robust,
-            settings,
-            dialect,
-            columns,
-            given.get("predict"),
-            str(given["duplicates"]),
-            tuple(given["text"]),
-            given["array"],
-            given["fit_rows"],
-            given.get("outliers"),
-            given["report"],
-            given["force"],
-            given["quiet"],
-            given["json"],
-        )
-    )
-
-
-def _rank(text: str) -> Any:
-    if text == "auto":
-        return text
-    try:
-        ranks = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        ranks = ()
-    if not ranks or min(ranks) < 1:
-        raise Failure(f"--rank must be auto, a number from 1, or several: 3,3,2; not {text!r}")
-    return ranks[0] if len(ranks) == 1 else ranks
-
-
-def _bounds(text: str | None) -> tuple[float | None, float | None] | None:
-    if text is None:
-        return None
-    try:
-        low, high = (float(word) if word.strip() else None for word in text.split(","))
-    except ValueError:
-        raise Failure(
-            f"--clip takes two bounds, LO,HI, one of them perhaps empty; not {text!r}"
-        ) from None
-    if low is not None and high is not None and not low <= high:
-        raise Failure(f"--clip takes LO,HI with LO below HI, not {text!r}")
-    return low, high
-
-
-def _within(option: str, value: Any, low: float, high: float) -> Any:
-    if not low <= value <= high:
-        raise Failure(f"{option} must be between {low} and {high}, not {value}")
-    return value
-
-
-def _sign(option: str, word: str) -> str:
-    from .text import NAMES
-
-    sign = NAMES.get(word, word)
-    if len(sign) != 1 or not sign.isascii() or sign in '"\n\r' or sign.isalnum():
-        raise Failure(f"{option} must be one sign, such as ',' or ';' or tab, not {word!r}")
-    return sign
+    carry_out(job_of(robust, **given))
 
 
 def main() -> None:
@@ -427,12 +353,14 @@ def main() -> None:
         sys.stdout.flush()
     except Failure as failure:
         code = _told(str(failure), 2)
-    except (KeyboardInterrupt, typer.Abort) as interrupted:
-        code = _told(str(interrupted) or "interrupted; nothing was written", 130)
+    except (_Interruption, KeyboardInterrupt) as interrupt:
+        code = _told(str(interrupt) or "interrupted", 130)
     except BrokenPipeError:
         # nobody reads on; what is left must not be flushed into nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except ModuleNotFoundError as error:
+        code = _told(f'the command line needs {error.name}: pip install "scaledgd[cli]"', 1)
     except Exception as error:
         if hasattr(error, "format_message"):  # of the parser of options, whichever it is
             code = _told(f"{error.format_message()} (see --help)", 2)

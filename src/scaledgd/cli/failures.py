@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .. import files
 
@@ -28,6 +28,13 @@ def listed(names: list[str], most: int = 4) -> str:
     """Some names, and how many more there are."""
     more = len(names) - most
     return ", ".join(map(shown, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def within(option: str, value: Any, low: float, high: float) -> Any:
+    """A number between two others."""
+    if not low <= value <= high:
+        raise Failure(f"{option} must be between {low} and {high}, not {value}")
+    return value
 
 
 @contextlib.contextmanager

@@ -36,6 +36,9 @@ Array = Any
 ROUNDS = 0
 """Of a start: more would turn what sampling noise hides into the shape of that noise."""
 
+ENOUGH = 200_000
+"""Held-out cells that say all there is to say about whether a fit is to be believed."""
+
 
 @packable
 @dataclass(frozen=True)
@@ -715,7 +718,8 @@ def trusted(
     """Whether held-out cells are predicted better than by offsets alone, by more than chance."""
     xp = array_namespace(cells.y)
     gains = []
-    for fit, test in held_out(cells, 0.1, rng, 5):
+    folds = max(1, min(5, math.ceil(ENOUGH / (0.1 * cells.size))))
+    for fit, test in held_out(cells, 0.1, rng, folds):
         gains.append(budget.remember("gain", partial(_gain, fit, test, start, cap, budget)))
         if budget.out_of_time:
             break
