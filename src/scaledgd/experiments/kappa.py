@@ -18,6 +18,7 @@ from .runs import (
     count_chart,
     count_rows,
     error_chart,
+    error_to,
     errors_of,
     kappa_claims,
     shown,
@@ -128,3 +129,10 @@ def _from(counts: Rows, since: float) -> Rows:
 def scaled_and_plain(eta: float = 0.5) -> tuple[Any, Any]:
     """The two methods with the step of the monograph, for σ₁ = 1."""
     return sg.ScaledGD(eta), sg.GradientDescent(eta)
+
+
+def subgradients(problem: Any, truth: Any, rank: int) -> Run:
+    """Both methods on an l1 loss, with Polyak's step, which is told the optimal value."""
+    step = sg.polyak(float(problem.linearize(truth).value))  # ‖y⋆ − y‖₁
+    start = sg.spectral(rank, keep=0.8)
+    return Run(problem, start, error_to(truth), sg.ScaledGD(step), sg.GradientDescent(step))

@@ -6,15 +6,12 @@ import numpy as np
 
 import scaledgd as sg
 
-from .kappa import Run, Sweep, kappa_item
-from .runs import error_to
+from .kappa import Run, Sweep, kappa_item, subgradients
 
 
 def make(kappa: float, rng: np.random.Generator, n: int, rank: int, m: int) -> Run:
     problem, truth = sg.datasets.quadratic_sampling(n, rank, kappa, m, 0.2, rng=rng)
-    step = sg.polyak(float(problem.linearize(truth).value))  # told ‖y⋆ − y‖₁
-    start = sg.spectral(rank, keep=0.8)
-    return Run(problem, start, error_to(truth), sg.ScaledGD(step), sg.GradientDescent(step))
+    return subgradients(problem, truth, rank)
 
 
 ITEM = kappa_item(
