@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -142,7 +143,8 @@ Header = Annotated[
 Missing = Annotated[
     list[str],
     typer.Option(
-        help="A word that means missing, besides NA, NaN, null and the like. May be repeated.",
+        help="A word or number that means missing, besides NA, NaN, null and the like. May be "
+        "repeated.",
         metavar="WORD",
     ),
 ]
@@ -339,7 +341,7 @@ def reproduce(
 
 
 def _carry_out(robust: bool, **given: Any) -> None:
-    from .jobs import carry_out
+    from .commands import carry_out
     from .options import job_of
 
     carry_out(job_of(robust, **given))
@@ -348,6 +350,8 @@ def _carry_out(robust: bool, **given: Any) -> None:
 def main() -> None:
     """Run the command, and end with its exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # of a terminal that knows no R²
     try:
         code = app(standalone_mode=False, prog_name="scaledgd") or 0
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import stat
 import zipfile
@@ -19,7 +20,14 @@ class Failure(Exception):  # noqa: N818  (what a user gave or asked for, not a d
 
 
 def shown(text: object, most: int = 40) -> str:
-    """A word of a file between quotes, on one line, cut where it is long."""
+    r"""A word of a file between quotes, on one line, cut where it is long.
+
+    Examples
+    --------
+    >>> from scaledgd.cli.failures import shown
+    >>> shown("two\nlines"), shown("a long word", most=6)
+    ("'two lines'", "'a lon…'")
+    """
     plain = " ".join(str(text).split())
     return f"'{plain if len(plain) <= most else plain[: most - 1] + '…'}'"
 
@@ -81,13 +89,20 @@ def check_output(option: str, path: Path, inputs: list[Path], force: bool) -> No
 
 @contextlib.contextmanager
 def writing(option: str, path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its place when it is whole, with the permissions of what was there."""
+    """A file that takes its place when it is whole, with the permissions of what was there.
+
+    Compressed, if its name ends with .gz.
+    """
     try:
         files.clear(path)
         with files.replacing(path) as f:
             if path.exists():
                 os.fchmod(f.fileno(), stat.S_IMODE(path.stat().st_mode))
-            yield f
+            if path.suffix.lower() == ".gz":
+                with gzip.GzipFile(filename="", fileobj=f, mode="wb", mtime=0) as zipped:
+                    yield zipped  # type: ignore[misc]
+            else:
+                yield f
     except OSError as error:
         why = error.strerror or " ".join(str(error).split())
         raise Failure(f"{option} {path} cannot be written: {why}; choose another place") from None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..factors import LowRank
+from .cells import Triplets, Units
 from .failures import Failure
 
 Array = Any
@@ -23,8 +24,6 @@ SURVEYED = 300_000
 """Cells on which offsets are chosen for a rank that was given."""
 HELD_OUT = 100_000
 """Cells that are held out at most."""
-APART = 10.0
-"""How many times as large a deviation must be for columns to be unlike."""
 NARROW = 60
 """Columns, or rows, below which held-out cells choose the rank among gross errors."""
 FEWEST = 50
@@ -42,34 +41,6 @@ class Settings:
     seed: int = 0
     hold_out: float = 0.1
     verbose: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Triplets:
-    """Observed cells: coordinates, one array per mode, and values."""
-
-    index: tuple[Array, ...]
-    values: Array
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return len(self.values)
-
-    def some(self, chosen: Array) -> Triplets:
-        return replace(self, index=tuple(i[chosen] for i in self.index), values=self.values[chosen])
-
-    @classmethod
-    def of(cls, values: Array) -> Triplets:
-        """The cells of an array that are not NaN."""
-        seen = ~np.isnan(values)
-        index = np.unravel_index(np.flatnonzero(seen), values.shape)
-        return cls(tuple(i.astype(np.int32) for i in index), values[seen], values.shape)
-
-    @cached_property
-    def columns(self) -> Array:
-        """The number of the column of every cell; of tensors, of the fibre along mode 0."""
-        return np.ravel_multi_index(tuple(i for i in self.index[1:]), self.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +78,8 @@ class Fitted:
     seconds: float
     warnings: tuple[str, ...]
     clip: tuple[float | None, float | None] | None = None
+    units: Units | None = None
+    """Of the model, where they are not those of the data."""
     apart: bool = True
     """Whether the held-out cells were those of another fit, and the model saw them all."""
 
@@ -122,106 +95,35 @@ class Fitted:
 
     def at(self, rows: Array, columns: Array) -> Array:
         """Estimates; −1 stands for a row or a column of which nothing is known: a typical one."""
-        i, j = (np.asarray(k, dtype=np.int64) for k in (rows, columns))
-        return self._clipped(self._values(i, j))
-
-    def _values(self, rows: Array, columns: Array) -> Array:
         F, b, c = self._sides
-        i, j = (np.where(k < 0, k + len(x), k) for k, x in ((rows, b), (columns, c)))
-        return F.gather((i, j)) + b[i] + c[j]
+        i, j = (
+            np.where(k < 0, len(x) - 1, k).astype(np.int64) for k, x in ((rows, b), (columns, c))
+        )
+        return self._ended(F.gather((i, j)) + b[i] + c[j], columns)
 
+    def rows(self, X: Array) -> Array:
+        """Estimates of rows, or slices of a tensor, of which something is known."""
+        units = self.units
+        return self._ended(self.model.transform(X if units is None else units.applied(X)))
+
+    @cached_property
     def typical(self) -> Array:
         """The row, or slice of a tensor, to give where nothing is known of one."""
         shape = self.model.factors_.shape
         if len(shape) > 2:
-            return self._clipped(self.model.reconstruct().mean(axis=0))
+            return self._ended(self.model.reconstruct().mean(axis=0))
         return self.at(np.full(shape[1], -1), np.arange(shape[1]))
 
-    def _clipped(self, values: Array) -> Array:
+    def _ended(self, values: Array, columns: Any = slice(-1)) -> Array:
+        """In the units of the data, and within the bounds that were asked for."""
+        if self.units is not None:
+            values = self.units.undone(values, columns)
         return values if self.clip is None else np.clip(values, *self.clip)
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
-    """What columns are centred at and divided by, before gross errors are looked for.
-
-    One threshold tells errors from noise in all of the table: so columns in other units than
-    their neighbours, a temperature beside a price, must be brought to common ones before.
-    """
-
-    offset: Array
-    scale: Array
-    scaled: bool = False
-
-    @classmethod
-    def of(cls, data: Triplets | Array, center: str, scale: str) -> Units | None:
-        """The medians of columns and of what is beyond them; None where columns are alike."""
-        for name, side in (("--center", center), ("--scale", scale)):
-            if side not in ("auto", "none", "columns"):
-                raise Failure(f"{name} must be auto, none or columns for clean, not {side}")
-        middle = _column_medians(data)
-        plain = cls(middle, np.ones_like(middle))
-        beyond = _column_medians(plain.applied(data), np.abs)
-        some = beyond[beyond > 0]
-        typical = float(np.median(some)) if some.size else 1.0
-        low, high = np.quantile(some, [0.1, 0.9]) if some.size else (1.0, 1.0)
-        centred = center == "columns" or (center == "auto" and np.ptp(middle) > APART * typical)
-        scaled = scale == "columns" or (scale == "auto" and high > APART * low)
-        if not centred and not scaled:
-            return None
-        # of a column that is constant but for its errors, a typical deviation
-        divisor = np.where(beyond > 0, beyond, typical) if scaled else np.ones_like(beyond)
-        return cls(middle if centred else np.zeros_like(middle), divisor, scaled)
-
-    def finer(self, data: Triplets | Array, model: Any) -> Units:
-        """Columns divided by what a model leaves of them, but for a few times more or less."""
-        data = self.applied(data)
-        if isinstance(data, Triplets):
-            off: Any = replace(data, values=data.values - model.predict_entries(data.index))
-        else:
-            off = data - model.reconstruct()
-        beyond = _column_medians(off, np.abs)
-        typical = float(np.median(beyond[beyond > 0])) if (beyond > 0).any() else 1.0
-        return replace(self, scale=self.scale * np.clip(beyond / typical, 1 / APART, APART))
-
-    def applied(self, data: Triplets | Array) -> Any:
-        if isinstance(data, Triplets):
-            j = data.index[1]
-            return replace(data, values=(data.values - self.offset[j]) / self.scale[j])
-        return (data - self.offset) / self.scale
-
-
-def _column_medians(data: Triplets | Array, of: Callable[[Array], Array] = np.asarray) -> Array:
-    if not isinstance(data, Triplets):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of columns without a number
-            return np.nan_to_num(np.nanmedian(of(data), axis=0))
-    values, columns = of(data.values), data.index[1]
-    order = np.lexsort((values, columns))
-    counts = np.bincount(columns, minlength=data.shape[1])
-    ends = np.cumsum(counts)
-    middle = np.minimum(ends - counts + counts // 2, len(values) - 1)
-    return np.where(counts > 0, values[order][middle], 0.0)
-
-
-@dataclass(frozen=True, eq=False)
 class Cleaned(Fitted):
-    """A model of what is low-rank, perhaps in other units than the data."""
-
-    units: Units | None = None
-
-    def low(self, X: Array) -> Array:
-        """The clean part of rows, or slices of a tensor."""
-        units = self.units
-        low = self.model.transform(X if units is None else units.applied(X))
-        return self._clipped(low if units is None else low * units.scale + units.offset)
-
-    def _values(self, rows: Array, columns: Array) -> Array:
-        values = super()._values(rows, columns)
-        if self.units is None:
-            return values
-        scale, offset = (np.append(x, np.median(x)) for x in (self.units.scale, self.units.offset))
-        return values * scale[columns] + offset[columns]
+    """A model of what is low-rank, and how far off a cell may be."""
 
     def limit(self, columns: Array) -> Array | float:
         """How far off a cell of some columns may be without being an error."""
@@ -232,11 +134,14 @@ class Cleaned(Fitted):
 def complete(observed: Triplets, settings: Settings) -> Fitted:
     """A model of a table or tensor with holes, and its score on cells that it did not see.
 
-    Few cells are fitted twice: all of them, and all but the held-out ones with the rank,
-    the offsets and the scales of the first fit. Many are fitted once, without the held-out
-    ones.
+    Few cells are fitted twice: all of them, and all but the held-out ones with the offsets
+    and scales of the first fit. Many are fitted once, without the held-out ones.
     """
     began = time.perf_counter()
+    units = None
+    if len(observed.shape) == 2 and settings.scale == "auto":
+        units = Units.usual(observed)
+        observed = observed if units is None else units.applied(observed)
     hidden = _hidden(observed, settings)
     once = observed.size > LARGE and hidden is not None
     part, test = (observed, None) if hidden is None else _parted(observed, hidden)
@@ -245,13 +150,18 @@ def complete(observed: Triplets, settings: Settings) -> Fitted:
     chosen = _chosen(known, settings)
     model, said = _fitted(known, chosen)
     if model.rank_ == 0 and model.center_ == "none" and settings.center == "auto":
-        # too few cells for any choice; zeros would be the worst of all guesses
-        model, said = _fitted(known, replace(chosen, center="columns", scale="none"))
+        # offsets are left, and there were none; zeros would be the worst of all guesses
+        center = "both" if known.size >= FEWEST else "columns"
+        model, said = _fitted(known, replace(chosen, center=center, scale="none"))
     accuracy = None
     if test is not None:
         judged = model if once else _fitted(part, _as_found(model, chosen))[0]
-        accuracy = _accuracy(judged, part, test)
-    return Fitted(model, accuracy, time.perf_counter() - began, said, settings.clip, not once)
+        estimate = judged.predict_entries(test.index)
+        if settings.clip is not None:
+            estimate = _bounded(estimate, test, settings.clip, units)
+        accuracy = Accuracy(test.values, estimate, _column_means(part)[test.columns])
+    seconds = time.perf_counter() - began
+    return Fitted(model, accuracy, seconds, said, settings.clip, units, not once)
 
 
 def _parted(observed: Triplets, hidden: Array) -> tuple[Triplets, Triplets]:
@@ -268,7 +178,10 @@ def clean(data: Triplets | Array, settings: Settings) -> Cleaned:
 
     began = time.perf_counter()
     matrix = len(data.shape) == 2
-    units = Units.of(data, settings.center, settings.scale) if matrix else None
+    for name, side in (("--center", settings.center), ("--scale", settings.scale)):
+        if side not in ("auto", "none", "columns"):
+            raise Failure(f"{name} must be auto, none or columns for clean, not {side}")
+    units = Units.robust(data, settings.center, settings.scale) if matrix else None
     kind = RobustPCA if matrix else TensorRobustPCA
 
     def fitted() -> tuple[Any, tuple[str, ...]]:
@@ -276,7 +189,7 @@ def clean(data: Triplets | Array, settings: Settings) -> Cleaned:
         rank = settings.rank
         if rank == "auto" and matrix and min(data.shape) < NARROW:
             rank = _robust_rank(plain, settings)
-        model = kind(rank, random_state=settings.seed, verbose=settings.verbose)
+        model = kind(rank, **_common(settings))
         return model, _quietly(lambda: _fit(model, plain))
 
     model, said = fitted()
@@ -284,7 +197,7 @@ def clean(data: Triplets | Array, settings: Settings) -> Cleaned:
         # what is left says how noisy each column is, which is what one threshold asks for
         units = units.finer(data, model)
         model, said = fitted()
-    return Cleaned(model, None, time.perf_counter() - began, said, settings.clip, units=units)
+    return Cleaned(model, None, time.perf_counter() - began, said, settings.clip, units)
 
 
 def _robust_rank(data: Triplets | Array, settings: Settings) -> int:
@@ -313,7 +226,7 @@ def _robust_rank(data: Triplets | Array, settings: Settings) -> int:
 
 
 def _common(settings: Settings) -> dict[str, Any]:
-    return {"clip": settings.clip, "random_state": settings.seed, "verbose": settings.verbose}
+    return {"random_state": settings.seed, "verbose": settings.verbose}
 
 
 def _fitted(known: Triplets, settings: Settings) -> tuple[Any, tuple[str, ...]]:
@@ -343,7 +256,8 @@ def _quietly(work: Callable[[], None]) -> tuple[str, ...]:
 
 
 def _as_found(model: Any, settings: Settings) -> Settings:
-    rank = model.rank_ if isinstance(model.rank_, tuple) else max(1, model.rank_)
+    """The same again, without choosing once more; what grew on its own grows again."""
+    rank = model.rank_ if isinstance(model.rank_, tuple) else settings.rank
     return replace(settings, rank=rank, center=model.center_, scale=model.scale_)
 
 
@@ -365,13 +279,19 @@ def _hidden(observed: Triplets, settings: Settings) -> Array | None:
     return chosen if chosen.any() else None
 
 
-def _accuracy(model: Any, known: Triplets, test: Triplets) -> Accuracy:
+def _column_means(known: Triplets) -> Array:
     n = math.prod(known.shape[1:])
     counts = np.bincount(known.columns, minlength=n)
     sums = np.bincount(known.columns, known.values, minlength=n)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), known.values.mean())
-    plain = means[test.columns]
-    return Accuracy(test.values, model.predict_entries(test.index), plain)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), known.values.mean())
+
+
+def _bounded(values: Array, test: Triplets, clip: Any, units: Units | None) -> Array:
+    """Estimates within bounds, which are in the units of the data."""
+    if units is None:
+        return np.clip(values, *clip)
+    inside = np.clip(units.undone(values, test.columns), *clip)
+    return units.applied(replace(test, values=inside)).values
 
 
 # ---- what is chosen on a part
@@ -386,7 +306,9 @@ def _chosen(known: Triplets, settings: Settings) -> Settings:
     open_ = "auto" in (settings.center, settings.scale)
     if settings.rank == "auto" and known.size > LARGE:
         part = _core(known, LARGE, settings.seed)
-        return _as_found(_fitted(part, settings)[0], settings)
+        found = _fitted(part, settings)[0]
+        settings = replace(settings, center=found.center_, scale=found.scale_)
+        return replace(settings, rank=max(1, found.rank_))
     if settings.rank != "auto" and open_ and known.size >= FEWEST:
         return _offsets(_core(known, SURVEYED, settings.seed), settings)
     return settings

@@ -38,7 +38,15 @@ class Format:
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file."""
+    """The format of a file.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from scaledgd.cli.formats import format_of
+    >>> format_of(Path("ratings.TSV.gz"))
+    Format(kind='text', suffix='.tsv', zipped=True)
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     zipped = suffixes[-1:] == [".gz"]
     suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
@@ -51,12 +59,22 @@ def format_of(path: Path) -> Format:
     return Format(kind, suffix[0], zipped)
 
 
-def column_of(wanted: str, names: list[str], path: Path, advice: str = "") -> int:
-    """Where a column is that is given by its name, or its position from 1."""
+def column_of(
+    wanted: str, names: list[str], path: Path, advice: Callable[[], str] = lambda: ""
+) -> int:
+    """Where a column is that is given by its name, or its position from 1.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from scaledgd.cli.formats import column_of
+    >>> [column_of(name, ["user", "item"], Path("x.csv")) for name in ("item", "1")]
+    [1, 0]
+    """
     if wanted in names:
         return names.index(wanted)
     if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
         return int(wanted) - 1
     raise Failure(
-        f"{path} has no column {shown(wanted)}; " + (advice or f"it has {listed(names, 8)}")
+        f"{path} has no column {shown(wanted)}; " + (advice() or f"it has {listed(names, 8)}")
     )

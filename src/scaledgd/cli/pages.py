@@ -154,8 +154,8 @@ def _convergence(story: Story) -> Any:
 
 def _accuracy(story: Story, accuracy: Accuracy) -> Any:
     how = (
-        "They were those of a second fit with the same rank, offsets and scales; the one that "
-        "filled the table saw every cell."
+        "They were those of a second fit with the same offsets and scales; the one that filled "
+        "the table saw every cell."
         if story.fitted.apart
         else "The fit that filled the table did not see them."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gzip
 import io
 import re
 import zipfile
@@ -17,9 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .arrays import ArrayTable
 from .failures import Failure, shown
 from .formats import Format, format_of
-from .tables import ArrayTable, Contents, Part, Source, TextTable
+from .frames import TextTable
+from .parts import Part, Source
+from .tables import Contents
 
 Array = Any
 
@@ -38,8 +40,6 @@ class Sink(Protocol):
         """
         ...
 
-    def close(self) -> None: ...
-
 
 @dataclass(frozen=True, eq=False)
 class Patches:
@@ -57,9 +57,6 @@ class Patches:
         cells = self.source.dialect.written(new[changed])
         self.file.write(part.raw.patched(records, self.used[k], cells))
 
-    def close(self) -> None:
-        pass
-
 
 @dataclass(frozen=True, eq=False)
 class Batches:
@@ -74,9 +71,6 @@ class Batches:
     def write(self, part: Part, new: Array, changed: Array) -> None:
         columns = {int(j): new[:, k] for k, j in enumerate(self.used) if int(j) in self.floating}
         self.writer.write_batch(self.source.batch(part, columns, self.schema))
-
-    def close(self) -> None:
-        self.writer.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +91,6 @@ class Numbers:
         whole = np.full((len(new), *self.shape[1:]), np.nan, dtype=self.dtype)
         whole[:, self.where if self.where else slice(None)] = new
         self.file.write(whole.tobytes())
-
-    def close(self) -> None:
-        pass
 
 
 @contextlib.contextmanager
@@ -123,18 +114,14 @@ def sink(
         with _numbers(file, form, source, found) as numbers:
             yield numbers
         return
-    plain = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if form.zipped else file
     if form.kind == "text" and isinstance(source, TextTable) and alike(form, source):
         whole = np.asarray([j in source.truths and j in floating for j in found.used])
-        yield Patches(plain, source, used, whole)  # type: ignore[arg-type]
+        yield Patches(file, source, used, whole)
     else:
         schema = source.schema(floating, found.whole)
         header = not isinstance(source, ArrayTable)
-        batches = Batches(writer(plain, form, schema, header), source, used, floating, schema)
-        yield batches
-        batches.close()
-    if form.zipped:
-        plain.close()
+        with contextlib.closing(writer(file, form, schema, header)) as out:
+            yield Batches(out, source, used, floating, schema)
 
 
 def alike(form: Format, source: Any) -> bool:
@@ -212,7 +199,9 @@ def _numbers(file: IO[bytes], form: Format, source: Source, found: Contents) -> 
     if source.order == 2:
         columns = sorted(found.used + found.empty)
         shape, where = (found.rows, len(columns)), [columns.index(j) for j in found.used]
+    # text has all digits, or what is read again is not what was written
     single = isinstance(source, ArrayTable) and source.array.dtype == np.float32
+    single = single and form.kind != "mtx"
     dtype = np.dtype(np.float32 if single else np.float64)
     if form.kind == "npy":
         numbers = Numbers(file, dtype, shape, where)

@@ -66,8 +66,8 @@ class Story:
     command : {"complete", "clean"}
     file, out : path
     shape : tuple of int
-    observed, missing, changed : int
-        Cells of the table that were there, and that were not; cells that were filled.
+    observed, missing : int
+        Cells that were there, and those that were filled.
     fitted : Fitted
     names : list of str
         Of the columns, where they have any; `holes` are the missing cells of each.
@@ -87,7 +87,6 @@ class Story:
     shape: tuple[int, ...]
     observed: int
     missing: int
-    changed: int
     fitted: Fitted
     names: list[str] = field(default_factory=list)
     holes: Array | None = None
@@ -102,8 +101,7 @@ class Story:
 
     @property
     def _scaled(self) -> bool:
-        units = getattr(self.fitted, "units", None)
-        return units is not None and units.scaled
+        return self.fitted.units is not None and self.fitted.units.scaled
 
     def facts(self, seconds: float) -> dict[str, Any]:
         """All of it, for scripts."""
@@ -116,10 +114,10 @@ class Story:
             "shape": list(self.shape),
             "observed": self.observed,
             "missing": self.missing,
-            "filled": self.changed,
+            "filled": self.missing,
             "rank": list(rank) if isinstance(rank, tuple) else rank,
             "center": model.center_,
-            "scale": model.scale_,
+            "scale": "columns" if self._scaled else model.scale_,
             "noise": self.noise,
             "converged": bool(model.converged_),
             "status": model.status_,
@@ -137,7 +135,6 @@ class Story:
             }
         if isinstance(self.fitted, Cleaned):
             known["center"] = "none" if self.fitted.units is None else "columns"
-            known["scale"] = "columns" if self._scaled else "none"
             known["threshold"] = float(model.threshold_)
         return _plain(known | self.also)  # type: ignore[no-any-return]
 
@@ -162,6 +159,7 @@ class Story:
             lines.append(
                 f"held out {len(accuracy.truth):,} cells: R² {accuracy.r2:.3f}, RMSE "
                 f"{accuracy.rmse:.4g} (column means: {accuracy.plain_rmse:.4g})"
+                + (" of these scales" if self._scaled else "")
             )
         if "outliers" in self.also:
             of = self.also["outliers"] / max(1, self.observed)
@@ -169,8 +167,8 @@ class Story:
                 f"{self.also['outliers']:,} outliers ({_percent(of)} of what was observed)"
             )
         verb = "filled" if self.command == "complete" else "cleaned, and filled"
-        cells = "cell" if self.changed == 1 else "cells"
-        lines.append(f"{verb} {self.changed:,} {cells} in {seconds:.1f} s: {self.out}")
+        cells = "cell" if self.missing == 1 else "cells"
+        lines.append(f"{verb} {self.missing:,} {cells} in {seconds:.1f} s: {self.out}")
         return lines
 
 

@@ -46,7 +46,15 @@ NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " ",
 
 @dataclass(frozen=True)
 class Dialect:
-    """How text is to be read."""
+    """How text is to be read.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from scaledgd.cli.text import Dialect, floats
+    >>> floats(Dialect(decimal=",").tidy(pa.array(["1,5", " 2 ", "NA"])))
+    array([1.5, 2. , nan])
+    """
 
     delimiter: str = ","
     decimal: str = "."
@@ -58,6 +66,19 @@ class Dialect:
     @cached_property
     def _missing(self) -> pa.Array:
         return pa.array([*MISSING, *(word.strip() for word in self.missing)])
+
+    @cached_property
+    def _absent(self) -> list[float]:
+        """Numbers among these words."""
+        found = []
+        for word in self.missing:
+            with contextlib.suppress(ValueError):
+                found.append(float(word))
+        return found
+
+    def known(self, values: Array) -> Array:
+        """Numbers, NaN where they are one that means missing."""
+        return np.where(np.isin(values, self._absent), np.nan, values) if self._absent else values
 
     def tidy(self, cells: pa.Array) -> pa.Array:
         """Cells without the space around them, null where they are missing."""
@@ -147,10 +168,7 @@ class Block:
         pieces = pa.Array.from_buffers(pa.binary(), 2 * n, buffers)
         kept = pieces.take(pa.array(np.arange(0, 2 * n, 2)))
         joined = pc.binary_join_element_wise(kept, new.view(pa.binary()), b"")
-        _, where, text = joined.buffers()
-        first, last = np.frombuffer(where, dtype=np.int32)[[joined.offset, joined.offset + n]]
-        out: bytes = text.slice(int(first), int(last - first)).to_pybytes()
-        return self._as_ended(out + self.data[int(ends[-1]) :])
+        return self._as_ended(_bytes(joined) + self.data[int(ends[-1]) :])
 
     def extended(self, new: pa.Array, delimiter: str, name: str | None) -> bytes:
         """The bytes with one more cell at the end of every record, and of the header."""
@@ -160,7 +178,7 @@ class Block:
         kept = pa.Array.from_buffers(pa.binary(), n, buffers)
         sign = delimiter.encode()
         joined = pc.binary_join_element_wise(kept, new.view(pa.binary()), sign)
-        out = b"".join(joined.to_pylist()) + data[int(self.ends[-1, -1]) :]
+        out = _bytes(joined) + data[int(self.ends[-1, -1]) :]
         if name is not None:
             title = out[: int(self.starts[0, 0])]
             body = out[len(title) :]
@@ -170,6 +188,14 @@ class Block:
 
     def _as_ended(self, data: bytes) -> bytes:
         return data if self.ended else data[:-1]
+
+
+def _bytes(pieces: pa.Array) -> bytes:
+    """All pieces, one after the other."""
+    _, where, text = pieces.buffers()
+    offsets = np.frombuffer(where, dtype=np.int32)
+    first, last = offsets[pieces.offset], offsets[pieces.offset + len(pieces)]
+    return text.slice(int(first), int(last - first)).to_pybytes()  # type: ignore[no-any-return]
 
 
 def _unquoted(cells: pa.Array) -> pa.Array:
@@ -198,7 +224,7 @@ class Text:
         self._check_sample()
         records = self._first_records()
         first, others = records[0], {len(record) for record in records[1:]}
-        self.header = _is_header(first, dialect) if dialect.header is None else dialect.header
+        self.header = _is_header(records, dialect) if dialect.header is None else dialect.header
         if self.header and others == {len(first) + 1}:
             first = ["", *first]  # the names of rows have none themselves
         self.width = len(first)
@@ -238,9 +264,11 @@ class Text:
         lines = [line for line in lines[: min(20, max(1, len(lines) - 1))] if line]
         best, fits = 1, ("", [[""]])
         for sign in ";\t|, ":
-            rows = list(csv.reader(lines, delimiter=sign))
-            if sign != self.dialect.delimiter and {len(row) for row in rows} == {len(rows[0])}:
-                best, fits = max((best, fits), (len(rows[0]), (sign, rows)), key=lambda x: x[0])
+            with contextlib.suppress(csv.Error):
+                rows = list(csv.reader(lines, delimiter=sign))
+                widths = {len(row) for row in rows}
+                if sign != self.dialect.delimiter and len(widths) == 1 and max(widths) > best:
+                    best, fits = max(widths), (sign, rows)
         sign, rows = fits
         commas = _with_commas([cell for row in rows for cell in row])
         if sign:
@@ -357,16 +385,27 @@ def _beginning(file: IO[bytes]) -> bytes:
     return sample
 
 
-def _is_header(first: list[str], dialect: Dialect) -> bool:
-    """Whether a record holds names: words, or numbers that count, as in 2001, 2002, 2003."""
-    cells = dialect.tidy(pa.array(first))
-    if not bool(are_numbers(cells).all()):
+def _is_header(records: list[list[str]], dialect: Dialect) -> bool:
+    """Whether the first record holds names.
+
+    Words are names, and so are numbers that count, as 2001, 2002, 2003 do, unless those of the
+    next record count as well.
+    """
+    first = dialect.tidy(pa.array(records[0]))
+    if not bool(are_numbers(first).all()):
         return True
-    seen = [cell.as_py() for cell in cells.drop_null()]
-    if len(seen) < 2 or not all(re.fullmatch(r"-?\d+", cell) for cell in seen):
+    return _counting(first) and not any(
+        _counting(dialect.tidy(pa.array(record))) for record in records[1:2]
+    )
+
+
+def _counting(cells: pa.Array) -> bool:
+    seen = cells.drop_null().to_pylist()
+    if not all(re.fullmatch(r"-?\d{1,18}", cell) for cell in seen):
         return False
-    steps = set(np.diff([int(cell) for cell in seen]).tolist())
-    return len(steps) == 1 and steps != {0}
+    numbers = [int(cell) for cell in seen]
+    steps = set(np.diff(numbers).tolist())
+    return numbers == [0, 1] or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
 def _called(sign: str) -> str:

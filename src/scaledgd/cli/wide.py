@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 
 from . import fits, pages, sinks, tables
+from .cells import Triplets
 from .failures import Failure, listed, writing
-from .fits import Cleaned, Fitted, Triplets
+from .fits import Cleaned, Fitted
 from .formats import format_of
 from .jobs import Job, progress
+from .parts import Part, Source
 from .sinks import check_long, left_out, sink, writer
 from .stories import Picture, Story
-from .tables import Contents, Part, Source
+from .tables import Contents
 
 Array = Any
 
@@ -45,7 +48,6 @@ def run(job: Job) -> Story:
             job.out,
             found.shape,
             observed,
-            missing,
             missing,
             fitted,
             names=[source.names[j] for j in found.used],
@@ -106,8 +108,7 @@ def _written(
     """Fill or clean all rows; how many outliers there were, where they were looked for."""
     holes = {j for j, n in zip(found.used, found.missing, strict=False) if n}
     floating = set(found.used) if job.robust else holes
-    typical = fitted.typical()
-    log = None if errors is None else _Outliers(job, source, found, errors)
+    log = None if errors is None else _Outliers.to(errors, job, source, found)
     count = 0
     with (
         sink(file, job.out, source, found, floating) as out,
@@ -118,9 +119,10 @@ def _written(
             known = ~np.all(np.isnan(X.reshape(len(X), -1)), axis=1)
             if isinstance(fitted, Cleaned):
                 new, changed = np.empty_like(X), np.ones(X.shape, dtype=bool)
-                new[~known] = typical
+                if not known.all():
+                    new[~known] = fitted.typical
                 if known.any():
-                    new[known] = fitted.low(X[known])
+                    new[known] = fitted.rows(X[known])
                 off = X - new
                 wrong = np.abs(off) > fitted.limit(slice(None))
                 count += int(wrong.sum())
@@ -128,11 +130,11 @@ def _written(
                     log.write(part, off, wrong)
                 paint.add(part.first, X, new, np.where(wrong, new + off, new))
             else:
-                new, changed = _filled(fitted, X, known, typical), np.isnan(X)
+                new, changed = _filled(fitted, X, known), np.isnan(X)
                 paint.add(part.first, X, new)
             out.write(part, new, changed)
     if log is not None:
-        log.close()
+        log.writer.close()
     return count if job.robust else None
 
 
@@ -164,41 +166,43 @@ class _Paint:
             picture.add(first, values)
 
 
-def _filled(fitted: Fitted, X: Array, known: Array, typical: Array) -> Array:
+def _filled(fitted: Fitted, X: Array, known: Array) -> Array:
     holes = np.any(np.isnan(X.reshape(len(X), -1)), axis=1)
     new = X.copy()
-    new[~known] = typical
+    if not known.all():
+        new[~known] = fitted.typical
     rows = holes & known
     if rows.any():
-        new[rows] = fitted.model.transform(X[rows])
+        some = X[rows]
+        new[rows] = np.where(np.isnan(some), fitted.rows(some), some)
     return new
 
 
+@dataclass(frozen=True, eq=False)
 class _Outliers:
     """Cells that are off, in long form."""
 
-    def __init__(self, job: Job, source: Source, found: Contents, file: IO[bytes]) -> None:
+    writer: Any
+    schema: pa.Schema
+    names: list[str]
+
+    @classmethod
+    def to(cls, file: Any, job: Job, source: Source, found: Contents) -> _Outliers:
         assert job.outliers is not None
-        self.names = [source.names[j] for j in found.used]
-        if source.order == 2:
-            fields = [("row", pa.int64()), ("column", pa.string())]
-        else:
+        fields = [("row", pa.int64()), ("column", pa.string())]
+        if source.order > 2:
             fields = [(f"mode {k}", pa.int64()) for k in range(source.order)]
-        self.schema = pa.schema([*fields, ("value", pa.float64())])
-        self.writer = writer(file, format_of(job.outliers), self.schema)
+        schema = pa.schema([*fields, ("value", pa.float64())])
+        names = [source.names[j] for j in found.used]
+        return cls(writer(file, format_of(job.outliers), schema), schema, names)
 
     def write(self, part: Part, off: Array, wrong: Array) -> None:
         rows, *others = np.nonzero(wrong)
-        if not len(rows):
-            return
         where: list[Any] = [part.first + rows, *others]
         if self.names:
-            where[1] = [self.names[k] for k in others[0].tolist()]
+            where[1] = pa.array(self.names).take(pa.array(others[0]))
         arrays = [pa.array(x) for x in (*where, off[wrong])]
         self.writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
-
-    def close(self) -> None:
-        self.writer.close()
 
 
 def _notes(job: Job, source: Source, found: Contents) -> list[str]:
