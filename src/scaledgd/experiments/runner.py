@@ -148,9 +148,11 @@ def _measurements(
                 one, case = running[future]
                 yield one, case, *future.result()
         except BaseException:
+            # asked for before the pool forgets them: it would wait for what they are at
+            workers = list((getattr(pool, "_processes", None) or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(getattr(pool, "_processes", {}).values()):
-                process.terminate()
+            for worker in workers:
+                worker.terminate()
             raise
         pool.shutdown()
     for one, case in left:
