@@ -2,25 +2,17 @@
 
 import numpy as np
 import pytest
-from conftest import draw, first_below, trajectory
+from conftest import first_below, trajectory
 
 import scaledgd as sg
+from scaledgd.experiments import overparameterised
 from scaledgd.initialize import smallest_square
 
 N, R = 60, 3
 
 
-def symmetric_sensing(kappa, seed=0, noise=0.0, tail=0.0, n=N, rank=R):
-    """y = A(X⋆) + noise with normalised symmetric Gaussian A and m = 10 n r."""
-    rng = np.random.default_rng(seed)
-    m = 10 * n * rank
-    U = np.linalg.qr(draw(rng, n, n))[0]
-    sigma = np.concatenate([np.linspace(1, 1 / kappa, rank), np.full(n - rank, tail)])
-    B = draw(rng, m, n, n) / np.sqrt(m)
-    A = sg.Sensing((B + B.transpose(0, 2, 1)) / 2)
-    X = sg.Symmetric(U * np.sqrt(sigma))
-    truth = sg.Symmetric(U[:, :rank] * np.sqrt(sigma[:rank]))
-    return sg.Observed(A, A.apply(X) + noise * draw(rng, m)), truth
+def symmetric_sensing(kappa, **given):
+    return overparameterised.symmetric_sensing(N, R, kappa, **given)
 
 
 def start(rank, scale, seed=1):

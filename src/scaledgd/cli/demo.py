@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 import scaledgd as sg
 
 from .. import report
-from .failures import Failure, check_output
+from .failures import Failure, check_chlorine, check_output
 
 Array = Any
 HIDDEN = 0.2
@@ -243,11 +243,7 @@ def run(out: Path, chlorine: Path | None = None, seed: int = 0, quiet: bool = Fa
     check_output("--out", out, [], force=True)
     if out.exists() and not _is_ours(out):
         raise Failure(f"--out {out} exists and is no page of scaledgd; give another name")
-    if chlorine is not None:
-        try:
-            sg.datasets.load_chlorine(chlorine)
-        except (OSError, ValueError) as error:
-            raise Failure(f"--chlorine {chlorine} is not the data: {error}") from None
+    check_chlorine(chlorine)
     screen, err = Console(quiet=quiet, highlight=False), Console(stderr=True, quiet=quiet)
     with err.status("filling") as status:
         found = demonstrate(chlorine, seed, lambda name: status.update(f"filling: {name}"))

@@ -87,6 +87,16 @@ def check_output(option: str, path: Path, inputs: list[Path], force: bool) -> No
     raise Failure(f"{option} {path} exists; give another name, or --force to replace it")
 
 
+def check_chlorine(path: Path | None) -> None:
+    """Refuse what is not a copy of the monograph's data; None is the bundled simulation."""
+    from ..datasets import load_chlorine
+
+    try:
+        load_chlorine(path)
+    except (OSError, ValueError) as error:
+        raise Failure(f"--chlorine {path} is not the data: {error}") from None
+
+
 @contextlib.contextmanager
 def writing(option: str, path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its place when it is whole, with the permissions of what was there.

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..datasets import load_chlorine
 from ..experiments import ITEMS, Finding, Setting, item, reproduce
-from .failures import Failure
+from .failures import Failure, check_chlorine
 
 
 def show_items() -> None:
@@ -105,11 +104,7 @@ def _check(folder: Path, names: Sequence[str], chlorine: Path | None) -> None:
     for name in names:
         if name not in ITEMS:
             raise Failure(f"there is no item {name!r}; there are {', '.join(ITEMS)}")
-    if chlorine is not None:
-        try:
-            load_chlorine(chlorine)
-        except (OSError, ValueError) as error:
-            raise Failure(f"--chlorine {chlorine} is not the data: {error}") from None
+    check_chlorine(chlorine)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".journal").mkdir(exist_ok=True)

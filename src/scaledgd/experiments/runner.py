@@ -42,7 +42,7 @@ Watch = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Finding:
-    """An item, its data and what they show; `failure` says what went wrong instead."""
+    """An item, its data and what they show."""
 
     item: Item
     rows: Rows
