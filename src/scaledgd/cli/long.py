@@ -30,12 +30,12 @@ from .entries import (
     read,
     read_matrix,
 )
-from .failures import Failure, shown, writing
+from .failures import Failure, shown
 from .fits import Cleaned, Fitted
 from .formats import Show, format_of
 from .frames import checked_text
 from .jobs import Job, progress
-from .sinks import alike, check_long, writer
+from .sinks import alike, check_long, outputs, writer
 from .stories import Picture, Story
 
 Array = Any
@@ -99,12 +99,7 @@ def run(job: Job) -> Story:
     source = None if job.long is None else opened(job)
     pairs = None if job.predict is None else opened_pairs(job, source)
     with contextlib.ExitStack() as stack:
-        # opened at once: a place that cannot be written to is found out before the work
-        file = stack.enter_context(writing("-o", job.out))
-        errors = None
-        if job.outliers is not None:
-            check_long("--outliers", job.outliers)
-            errors = stack.enter_context(writing("--outliers", job.outliers))
+        file, errors = outputs(job, stack)
         with progress("reading", job.settings.verbose) as show:
             cells = read_matrix(job.file) if source is None else read(source, show)
         known, rows, columns = observed(job, cells)

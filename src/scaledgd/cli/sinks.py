@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .arrays import ArrayTable
-from .failures import Failure, shown
+from .failures import Failure, shown, writing
 from .formats import Format, format_of
 from .frames import TextTable
+from .jobs import Job
 from .parts import Part, Source
 from .tables import Contents
 
@@ -233,6 +234,18 @@ def _others(z: zipfile.ZipFile, source: Source) -> str:
                     while chunk := a.read(1 << 20):
                         b.write(chunk)
     return str(source.name)
+
+
+def outputs(job: Job, stack: contextlib.ExitStack) -> tuple[IO[bytes], IO[bytes] | None]:
+    """The files of a job, for what it makes and for outliers where they are asked for.
+
+    Opened before the work: a place that cannot be written to is found out at once.
+    """
+    file = stack.enter_context(writing("-o", job.out))
+    if job.outliers is None:
+        return file, None
+    check_long("--outliers", job.outliers)
+    return file, stack.enter_context(writing("--outliers", job.outliers))
 
 
 def check_long(option: str, path: Path) -> None:

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from . import fits, pages, sinks, tables
 from .cells import Triplets
-from .failures import Failure, listed, writing
+from .failures import Failure, listed
 from .fits import Cleaned, Fitted
 from .formats import format_of
 from .jobs import Job, progress
 from .parts import Part, Source
-from .sinks import check_long, left_out, sink, writer
+from .sinks import left_out, outputs, sink, writer
 from .stories import Picture, Story
 from .tables import Contents
 
@@ -29,12 +29,7 @@ def run(job: Job) -> Story:
     source = tables.opened(job.file, job.dialect, list(job.passed), job.array)
     sinks.check_sink(job.out, source)
     with contextlib.ExitStack() as stack:
-        # opened at once: a place that cannot be written to is found out before the work
-        file = stack.enter_context(writing("-o", job.out))
-        errors = None
-        if job.outliers is not None:
-            check_long("--outliers", job.outliers)
-            errors = stack.enter_context(writing("--outliers", job.outliers))
+        file, errors = outputs(job, stack)
         with progress("reading", job.settings.verbose) as show:
             found, data = tables.contents(source, job.fit_rows, job.settings.seed, show)
         observed, missing = _counted(job, source, found)
