@@ -77,6 +77,11 @@ def norm(x: Array) -> Array:
     return xp.sqrt(square(x))
 
 
+def plain_float(x: Array) -> float:
+    """Return a 0-d array as a number; torch tensors are detached first."""
+    return float(x.detach() if hasattr(x, "detach") else x)
+
+
 def epsilon(x: Array) -> float:
     """The relative spacing of the numbers in x."""
     return float(array_namespace(x).finfo(x.dtype).eps)
