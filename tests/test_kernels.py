@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import scaledgd as sg
-from scaledgd.kernels import RowSystem, Rows, backend, cpp
+from scaledgd.kernels import Rows, RowSystem, backend, cpp
 from scaledgd.kernels.generic import Generic
 from scaledgd.kernels.scipy import SciPy, SciPyPattern
 from scaledgd.linalg import whitening
@@ -256,7 +256,9 @@ def test_selection_is_exact(dtype, kind):
             continue  # squares are of the precision of what is squared
         wanted = np.sum(x[inside].astype(np.float64) ** 2)
         assert squares == pytest.approx(wanted, rel=1e-5, abs=1e-300)
-        assert float(backend(x).kept_squares(x, inside)) == pytest.approx(wanted, rel=1e-5, abs=1e-30)
+        assert float(backend(x).kept_squares(x, inside)) == pytest.approx(
+            wanted, rel=1e-5, abs=1e-30
+        )
 
 
 def test_medians_of_rows():
@@ -284,7 +286,9 @@ def test_present_finds_what_is_not_nan():
     assert backend(np.ones(1)).present(np.ones((3, 2)), None)[0] is None
     assert backend(np.ones(1)).present(np.asarray([[1.0, np.inf], [np.nan, 1.0]]), None)[2]
     observed = np.asarray([[True, False], [False, True]])
-    index, values, strange = backend(np.ones(1)).present(np.asarray([[1.0, np.nan], [np.inf, 2.0]]), observed)
+    index, values, strange = backend(np.ones(1)).present(
+        np.asarray([[1.0, np.nan], [np.inf, 2.0]]), observed
+    )
     assert not strange
     np.testing.assert_array_equal(values, [1.0, 2.0])
     assert backend(np.ones(1)).present(np.asarray([[1.0, 2.0], [3.0, np.nan]]), observed)[2]

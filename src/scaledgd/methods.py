@@ -7,13 +7,13 @@ is a callable: ``method(problem, state)`` returns the next factors and what it w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
 from . import checks
-from .factors import Blocks, Factors, LowRank
+from .factors import Blocks, Factors
 from .linalg import inner
 from .problems import Problem
 from .solve import State
@@ -230,7 +230,7 @@ class ScaledLBFGS:
     """
 
     pairs: int = 20
-    step: Any = line_search(grow=None)
+    step: Any = field(default_factory=lambda: line_search(grow=None))
 
     advice: ClassVar[str] = "begin with a start such as grown(rank), or use ScaledGD"
 

@@ -155,5 +155,3 @@ def time_limit(seconds: float) -> StoppingRule:
         return None
 
     return rule
-
-

@@ -10,7 +10,7 @@ from array_api_compat import array_namespace, device
 from .ambient import Ambient
 from .factors import Bordered, Factors, LowRank
 from .kernels import RowSolution
-from .linalg import adjoint, gram
+from .linalg import adjoint, gram, on_host
 from .problems import Problem
 from .solve import State
 
@@ -31,8 +31,8 @@ class Posterior:
 
     Attributes
     ----------
-    noise : float
-        The variance of the noise.
+    noise : float or 0-d array
+        The variance of the noise. An array where reading it would make a device wait.
     prior : pair of arrays of shape (q_k,)
         The prior variance of every column of a block.
     variance : pair of arrays of shape (n_k, q_k)
@@ -41,7 +41,7 @@ class Posterior:
         The sum of the posterior covariances of all rows of a block.
     """
 
-    noise: float
+    noise: Any
     prior: Pair
     variance: Pair
     total: Pair
@@ -80,19 +80,21 @@ class Posterior:
             _swapped(self.total, k, self.noise * solution.total),
         )
 
-    def with_noise(self, F: Rows, squares: float, coverage: Ambient, floor: float) -> Posterior:
+    def with_noise(self, F: Rows, squares: Array, coverage: Ambient, floor: float) -> Posterior:
         """Return the posterior with the noise that residual and uncertainty show together."""
         xp, r = array_namespace(F.L), F.rank
         (CL, CR), L, R = self.variance, F.L[:, :r], F.R[:, :r]
         both = _products(coverage, 0, xp.concat([R * R + CR[:, :r], CR[:, :r]], axis=1))
         unsure = both[:, :r] * CL[:, :r] + both[:, r:] * L * L
-        total = squares + float(xp.sum(unsure))
+        total = squares + xp.sum(unsure)
         for k in (0, 1):
             border = F.partner(k)[:, r:]
             spread = _products(coverage, k, border * border) * self.variance[k][:, r:]
-            total += float(xp.sum(spread)) if border.shape[1] else 0.0
-        seen = float(xp.sum(_products(coverage, 0, xp.ones_like(F.modes[1][:, :1]))))
-        return replace(self, noise=max(total / max(seen, 1.0), floor))
+            total = total + xp.sum(spread) if border.shape[1] else total
+        seen = xp.sum(_products(coverage, 0, xp.ones_like(F.modes[1][:, :1])))
+        noise = total / xp.where(seen > 1, seen, xp.ones_like(seen))
+        noise = xp.where(noise > floor, noise, xp.zeros_like(noise) + floor)
+        return replace(self, noise=on_host(noise))
 
     def balanced(self, F: Rows) -> tuple[Rows, Posterior]:
         """Return factors of the same X whose second moments are diagonal and equal."""
@@ -198,7 +200,7 @@ class Variational:
             F = F.moved(k, -solution.step)
             posterior = posterior.learnt(F, k, solution)
         floor = FLOOR * mean_square(problem)
-        left = 2 * float(state.view.moved(F).value)
+        left = 2 * state.view.moved(F).value
         posterior = posterior.with_noise(F, left, coverage, floor)
         return posterior.balanced(F)
 

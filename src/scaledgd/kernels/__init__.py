@@ -20,7 +20,7 @@ from array_api_compat import is_torch_array
 
 from . import threads as threads
 from .design import Contracted, Design, Index, Rows, RowSolution, RowSystem
-from .generic import JITTER, Generic, Grid, Pattern, RowSystems, numbered
+from .generic import JITTER, Grid, Pattern, RowSystems, numbered
 
 Array = Any
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..linalg import mode_product, whitening
-from .design import Contracted, Design, Index, Rows, RowSolution, RowSystem
+from .design import Contracted, Index, Rows, RowSolution, RowSystem
 from .generic import Generic, Grid, Pattern, jitter
 from .scipy import SciPy, SciPyPattern
 
@@ -161,7 +161,9 @@ class _Systems:
             TOL,
             self.spread,
         )
-        return RowSolution(step @ self.T.T, *inverses) if self.spread else RowSolution(step @ self.T.T)
+        return (
+            RowSolution(step @ self.T.T, *inverses) if self.spread else RowSolution(step @ self.T.T)
+        )
 
 
 class CppPattern(SciPyPattern):

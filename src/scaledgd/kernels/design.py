@@ -148,5 +148,5 @@ class RowSolution(NamedTuple):
     """
 
     step: Array
-    diagonal: Array | None = None
-    total: Array | None = None
+    diagonal: Array = None
+    total: Array = None

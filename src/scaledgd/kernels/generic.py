@@ -18,8 +18,10 @@ from ..linalg import (
     conj,
     epsilon,
     identity,
+    invert_systems,
     magnitude2,
     mode_product,
+    solve_systems,
     unfold,
     whitening,
 )
@@ -335,9 +337,9 @@ class RowSystems:
             little = xp.astype(jitter(G) * size, G.dtype)[:, None, None]
             # row by row x G = t, that is Gᵀ xᵀ = tᵀ
             G = xp.matrix_transpose(G + little * identity(q, like=G))
-            solved.append(xp.linalg.solve(G, target[first:last, :, None])[:, :, 0])
+            solved.append(solve_systems(G, target[first:last, :, None])[:, :, 0])
             if system.spread:
-                inverses = xp.linalg.inv(xp.matrix_transpose(G))
+                inverses = invert_systems(xp.matrix_transpose(G))
                 diagonals.append(xp.real(xp.sum((T @ inverses) * conj(T), axis=2)))
                 total = total + T @ xp.sum(inverses, axis=0) @ adjoint(T)
         x = xp.concat(solved) @ adjoint(T)

@@ -75,7 +75,7 @@ class Operator:
     fused: ClassVar[bool] = False
     """Whether kernels over observed entries may stand in for `apply` and `adjoint`.
 
-    A subclass that overrides one of them, and does not say so again, loses it: its own
+    A subclass that overrides one of them loses it, unless it declares it again: its own
     measurements must not be bypassed."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -329,6 +329,4 @@ class Operator:
         def precondition(G: Array) -> Array:
             return F.precondition_block(G, k)
 
-        return RowSolution(
-            conjugate_gradients(normal, gradient, precondition, 1e-2, problem.steps)
-        )
+        return RowSolution(conjugate_gradients(normal, gradient, precondition, 1e-2, problem.steps))

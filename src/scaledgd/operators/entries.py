@@ -59,11 +59,13 @@ class Full(Operator):
         return backend(L, R, y).dense_residual(L, R, y)
 
     def coverage(self, w: Array | None, like: Array) -> Ambient:
+        if not self.fused:
+            return super().coverage(w, like)
         xp = array_namespace(like)
         return Dense(xp.ones(self.shape, dtype=like.dtype, device=device(like)) if w is None else w)
 
-    def rows(self, like: Array) -> RowSystems:
-        return backend(like).grid(self.shape)
+    def rows(self, like: Array) -> RowSystems | None:
+        return backend(like).grid(self.shape) if self.fused else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +148,12 @@ class Entries(Operator):
         return Sparse(self.pattern, w)
 
     def coverage(self, w: Array | None, like: Array) -> Ambient:
+        if not self.fused:
+            return super().coverage(w, like)
         return Sparse(self.pattern, self.pattern.ones(like) if w is None else w)
 
-    def rows(self, like: Array) -> RowSystems:
-        return self.pattern
+    def rows(self, like: Array) -> RowSystems | None:
+        return self.pattern if self.fused else None
 
 
 class Around(Operator):
