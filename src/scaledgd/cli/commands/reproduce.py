@@ -1,4 +1,4 @@
-"""``scaledgd reproduce``: what a person at a terminal sees of the reproduction."""
+"""``scaledgd reproduce``: run the reproduction with a progress bar."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..experiments import ITEMS, Finding, Setting, item, reproduce
-from .failures import Failure, check_chlorine
+from ...experiments import ITEMS, Finding, Setting, item, reproduce
+from ..failures import Failure
+from .checks import check_chlorine
 
 
-def show_items() -> None:
-    """Name the items, with where the monograph has them."""
+def list_names() -> None:
+    """Print the name of every item, and where it is in the monograph."""
     for name in ITEMS:
         one = item(name)
         print(f"{name:20s} {one.source}: {one.title}")
@@ -31,24 +32,24 @@ def run(
     chlorine: Path | None = None,
     quiet: bool = False,
 ) -> bool:
-    """Reproduce with a bar; say of every item, when it is done, whether its claims hold.
+    """Reproduce items; print after each one whether its claims hold.
 
     Parameters
     ----------
     folder : path
         Where the report goes.
     names : sequence of str
-        Of items; all if there are none.
+        Names of the items; all items if it is empty.
     quick : bool
-        At reduced size.
+        Use reduced sizes.
     jobs : int, optional
-        Processes.
+        Number of processes.
     fresh : bool
-        Measure anew what an earlier run has measured.
+        Ignore the results of an earlier run.
     chlorine : path, optional
-        The real data.
+        A copy of the real data.
     quiet : bool
-        Say nothing.
+        Print nothing.
 
     Returns
     -------
@@ -58,26 +59,9 @@ def run(
     _check(folder, names, chlorine)
     out = Console(quiet=quiet, highlight=False, soft_wrap=True)
     err = Console(file=sys.stderr, quiet=quiet)
-    stage = TextColumn("{task.description}")
-    # lines above a moving bar must go where the bar goes
-    lines = err if err.is_terminal and out.is_terminal else out
-    bar = Progress(
-        stage, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err,
-        disable=quiet or not err.is_terminal,
-    )  # fmt: skip
-
-    def done(one: Finding) -> None:
-        claims = one.verdict.claims
-        good = sum(claim.holds for claim in claims)
-        mark = "[green]✓[/]" if one.holds else "[red]✗[/]"
-        title = escape(f"{one.item.source}: {one.item.title}")
-        lines.print(f"{mark} {title} [dim]({good} of {len(claims)} claims)[/]", highlight=False)
-        for claim in claims:
-            if not claim.holds:
-                text = escape(f"{claim.says}: {claim.measured}")
-                lines.print(f"    [red]not seen:[/] {text}", highlight=False)
-
-    with bar:
+    # lines printed above a moving bar must go to the same stream as the bar
+    screen = err if err.is_terminal and out.is_terminal else out
+    with _bar(err, quiet) as bar:
         task = bar.add_task("measuring", total=None)
 
         def watch(source: str, count: int, total: int) -> None:
@@ -85,11 +69,44 @@ def run(
 
         try:
             found = reproduce(
-                folder, names, Setting(quick, chlorine), jobs=jobs, fresh=fresh, watch=watch,
-                done=done,
-            )  # fmt: skip
+                folder,
+                names,
+                Setting(quick, chlorine),
+                jobs=jobs,
+                fresh=fresh,
+                watch=watch,
+                done=lambda one: _print_finding(one, screen),
+            )
         except KeyboardInterrupt:
             raise KeyboardInterrupt("interrupted; run it again to go on where it was") from None
+    return _print_total(found, folder, out)
+
+
+def _bar(console: Console, quiet: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=quiet or not console.is_terminal,
+    )
+
+
+def _print_finding(one: Finding, screen: Console) -> None:
+    claims = one.verdict.claims
+    good = sum(claim.holds for claim in claims)
+    mark = "[green]✓[/]" if one.holds else "[red]✗[/]"
+    title = escape(f"{one.item.source}: {one.item.title}")
+    screen.print(f"{mark} {title} [dim]({good} of {len(claims)} claims)[/]", highlight=False)
+    for claim in claims:
+        if not claim.holds:
+            text = escape(f"{claim.says}: {claim.measured}")
+            screen.print(f"    [red]not seen:[/] {text}", highlight=False)
+
+
+def _print_total(found: Sequence[Finding], folder: Path, out: Console) -> bool:
+    """Print how many claims hold, and return whether all do."""
     claims = [claim for one in found for claim in one.verdict.claims]
     good = sum(claim.holds for claim in claims)
     out.print(escape(f"{good} of {len(claims)} claims hold: {folder / 'report.html'}"))
@@ -100,10 +117,10 @@ def run(
 
 
 def _check(folder: Path, names: Sequence[str], chlorine: Path | None) -> None:
-    """Say at once what would come out an hour later."""
+    """Fail now if the names, the data or the folder are wrong, not after an hour."""
     for name in names:
         if name not in ITEMS:
-            raise Failure(f"there is no item {name!r}; there are {', '.join(ITEMS)}")
+            raise Failure(f"there is no item {name!r}; the items are {', '.join(ITEMS)}")
     check_chlorine(chlorine)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,27 +14,53 @@ from threadpoolctl import threadpool_limits
 
 import scaledgd as sg
 
-from .. import report
-from .failures import Failure, check_chlorine, check_output
+from ... import report
+from ..failures import Failure
+from ..writers.files import check_output
+from .checks import check_chlorine
 
 Array = Any
 HIDDEN = 0.2
+"""Share of the cells that are hidden."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well a method filled what was hidden."""
+    """How well a method filled the hidden cells.
+
+    Attributes
+    ----------
+    method : str
+    error : float
+        ‖filled − true‖ / ‖true‖ over the hidden cells.
+    seconds : float
+    note : str
+        How the method was tuned.
+    """
 
     method: str
     error: float
-    """‖filled − true‖ / ‖true‖ over the hidden cells."""
     seconds: float
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """The table (time × sensor), what was hidden, and what every method made of it."""
+    """The result of a demonstration.
+
+    Attributes
+    ----------
+    data : Chlorine
+    X : array of shape (readings, sensors)
+        The true values.
+    hidden : boolean array of the same shape
+    model : MatrixCompletion
+        The fit of scaledgd.
+    filled : dict
+        The table filled by each method, by its name.
+    scores : tuple of Score
+        Column means first, scaledgd last.
+    """
 
     data: sg.datasets.Chlorine
     X: Array
@@ -49,20 +75,24 @@ def demonstrate(
     seed: int = 0,
     watch: Callable[[str], None] = lambda method: None,
 ) -> Demonstration:
-    """Hide cells, fill them by scaledgd and by three others, and compare with the truth.
+    """Hide cells, fill them by scaledgd and by three other methods, and compare.
 
     Parameters
     ----------
     path : path, optional
         A copy of the real data, see `scaledgd.datasets.load_chlorine`.
     seed : int
-        Which cells are hidden.
+        Decides which cells are hidden.
     watch : callable
-        Told which method comes next.
+        Called with the name of each method before it runs.
+
+    Returns
+    -------
+    Demonstration
 
     Examples
     --------
-    >>> from scaledgd.cli.demo import demonstrate
+    >>> from scaledgd.cli.commands.demo import demonstrate
     >>> found = demonstrate()
     >>> best = min(found.scores, key=lambda score: score.error)
     >>> best.method
@@ -74,26 +104,26 @@ def demonstrate(
     hidden = rng.random(X.shape) < HIDDEN
     table = np.where(hidden, np.nan, X)
     model = sg.MatrixCompletion(random_state=seed)
-    ways: dict[str, Callable[[], tuple[Array, str]]] = {
+    methods: dict[str, Callable[[], tuple[Array, str]]] = {
         "column means": lambda: (_column_means(table), ""),
         "gradient descent": lambda: _gradient_descent(table, rng),
         "SoftImpute-like": lambda: _soft_impute(table, rng),
         "scaledgd": lambda: (model.fit_transform(table), "nothing was tuned"),
     }
     filled, scores = {}, []
-    for name, way in ways.items():
+    for name, method in methods.items():
         watch(name)
-        # threads of the BLAS are no help with matrices as small as this
+        # BLAS threads slow matrices of this size down
         with threadpool_limits(1, "blas"):
             since = time.perf_counter()
-            filled[name], note = way()
+            filled[name], note = method()
             seconds = time.perf_counter() - since
         error = np.linalg.norm((filled[name] - X)[hidden]) / np.linalg.norm(X[hidden])
         scores.append(Score(name, float(error), seconds, note))
     return Demonstration(data, X, hidden, model, filled, tuple(scores))
 
 
-# ---- what it is compared with
+# ---- the other methods
 
 
 def _column_means(table: Array) -> Array:
@@ -101,7 +131,7 @@ def _column_means(table: Array) -> Array:
 
 
 def _gradient_descent(table: Array, rng: np.random.Generator) -> tuple[Array, str]:
-    """Plain gradient descent on the factors, from the spectral start, 500 iterations."""
+    """Fill by 500 iterations of gradient descent on the factors, from the spectral start."""
 
     def fill(table: Array, rank: int) -> Array:
         index = np.nonzero(~np.isnan(table))
@@ -120,7 +150,7 @@ def _gradient_descent(table: Array, rng: np.random.Generator) -> tuple[Array, st
 
 
 def _soft_impute(table: Array, rng: np.random.Generator) -> tuple[Array, str]:
-    """Singular values shrunk by λ, again and again, with λ from large to small."""
+    """Fill by iterated soft thresholding of singular values, with λ from large to small."""
     largest = float(np.linalg.norm(np.nan_to_num(table), 2))
     held = ~np.isnan(table) & (rng.random(table.shape) < 0.1)
     shares = np.geomspace(0.3, 0.001, 12)
@@ -141,112 +171,131 @@ def _soft_impute(table: Array, rng: np.random.Generator) -> tuple[Array, str]:
     return filled, f"λ = {least:.2g} σ₁, by held-out cells"
 
 
-# ---- what is shown
+# ---- the page
 
 
 def write_page(found: Demonstration, path: str | os.PathLike[str]) -> None:
-    """The comparison as a page with pictures."""
-    X, hidden, model = found.X, found.hidden, found.model
-    filled = found.filled["scaledgd"]
-    table = np.where(hidden, np.nan, X)
-    names = [found.data.junctions[k] for k in _shown_sensors(hidden)]
-    steps, sensors = X.shape
-    low, high = float(X.min()), float(X.max())
-    labels, hours = ("hours", "sensor"), [f"{m / 60:.1f}" for m in found.data.minutes]
-
-    def picture(title: str, values: Array) -> report.HeatMap:
-        return report.HeatMap(title, values.T, *labels, hours, unit="mg/L", low=low, high=high)
-
-    best, means = found.scores[-1], found.scores[0]
-    at = found.data.minutes / 60
-    lines = []
-    for name, k in zip(names, _shown_sensors(hidden), strict=True):
-        holes = np.flatnonzero(hidden[:, k])
-        lower, upper = model.interval((holes, np.full(holes.shape, k)), 0.95)
-        curves = [
-            report.Curve("true", at, X[:, k]),
-            report.Curve("filled", at[holes], filled[holes, k], points=True),
-            report.Curve("95 % interval", *_bars(at[holes], lower, upper), colour=6),
-        ]
-        lines.append(report.Chart(f"Sensor {name}", "hours", "chlorine, mg/L", curves))
-    values = model.singular_values_
-    spectrum = report.Curve("singular values", np.arange(1, len(values) + 1), values)
-    history = model.history_
-    descent = report.Curve("loss", [r["t"] for r in history], [r["value"] for r in history])
-    gap = np.where(hidden, filled - X, np.nan)
-    sections = [
-        report.Section(
-            "Accuracy",
-            report.Facts(
-                {
-                    "sensors": sensors,
-                    "steps": steps,
-                    "hidden cells": f"{hidden.mean():.0%}",
-                    "rank found": int(model.rank_),
-                    "error on hidden cells": f"{best.error:.1%}",
-                    "of column means": f"{means.error:.1%}",
-                }
-            ),
-            report.Table(
-                ["method", "error on the hidden cells", "seconds", ""],
-                [[s.method, f"{s.error:.2%}", f"{s.seconds:.2f}", s.note] for s in found.scores],
-                "‖filled − true‖ / ‖true‖ over the cells that were hidden",
-            ),
-            report.Text(f"The data: {found.data.source}."),
-        ),
-        report.Section(
-            "Before and after",
-            report.Beside(picture("What was given", table), picture("Filled", filled)),
-            report.Beside(
-                picture("The truth", X),
-                report.HeatMap(
-                    "Filled less true, hidden cells", gap.T, *labels, hours, unit="mg/L",
-                    diverging=True,
-                ),
-            ),
-        ),
-        report.Section("Some sensors", report.Beside(*lines)),
-        report.Section(
-            "The fit",
-            report.Text(f"{model.status_}."),
-            report.Beside(
-                report.Chart("Spectrum", "k", "σ_k", [spectrum], log_y=True),
-                report.Chart("Convergence", "iteration", "loss", [descent], log_y=True),
-            ),
-        ),
-    ]  # fmt: skip
+    """Write the comparison as a page with pictures."""
     report.write(
         path,
         "A fifth of the sensor readings were hidden",
-        sections,
+        [_accuracy(found), _before_and_after(found), _sensors(found), _fit(found)],
         "Chlorine in a water network: scaledgd fills in what is missing, and nothing was tuned.",
         f"scaledgd {sg.__version__}, scaledgd demo",
     )
 
 
+def _accuracy(found: Demonstration) -> report.Section:
+    steps, sensors = found.X.shape
+    means, best = found.scores[0], found.scores[-1]
+    facts = {
+        "sensors": sensors,
+        "steps": steps,
+        "hidden cells": f"{found.hidden.mean():.0%}",
+        "rank found": int(found.model.rank_),
+        "error on hidden cells": f"{best.error:.1%}",
+        "of column means": f"{means.error:.1%}",
+    }
+    rows = [[s.method, f"{s.error:.2%}", f"{s.seconds:.2f}", s.note] for s in found.scores]
+    table = report.Table(
+        ["method", "error on the hidden cells", "seconds", ""],
+        rows,
+        "‖filled − true‖ / ‖true‖ over the hidden cells",
+    )
+    source = report.Text(f"The data: {found.data.source}.")
+    return report.Section("Accuracy", report.Facts(facts), table, source)
+
+
+def _before_and_after(found: Demonstration) -> report.Section:
+    X, hidden, filled = found.X, found.hidden, found.filled["scaledgd"]
+    hours = [f"{m / 60:.1f}" for m in found.data.minutes]
+
+    def picture(title: str, values: Array, **how: Any) -> report.HeatMap:
+        return report.HeatMap(title, values.T, "hours", "sensor", hours, unit="mg/L", **how)
+
+    bounds = {"low": float(X.min()), "high": float(X.max())}
+    given = picture("Given", np.where(hidden, np.nan, X), **bounds)
+    error = np.where(hidden, filled - X, np.nan)
+    return report.Section(
+        "Before and after",
+        report.Beside(given, picture("Filled", filled, **bounds)),
+        report.Beside(
+            picture("True", X, **bounds),
+            picture("Filled less true, hidden cells", error, diverging=True),
+        ),
+    )
+
+
+def _sensors(found: Demonstration) -> report.Section:
+    X, filled, hours = found.X, found.filled["scaledgd"], found.data.minutes / 60
+    charts = []
+    for k in np.linspace(0, X.shape[1] - 1, 6)[1:5].astype(int).tolist():
+        holes = np.flatnonzero(found.hidden[:, k])
+        lower, upper = found.model.interval((holes, np.full(holes.shape, k)), 0.95)
+        curves = [
+            report.Curve("true", hours, X[:, k]),
+            report.Curve("filled", hours[holes], filled[holes, k], points=True),
+            report.Curve("95 % interval", *_bars(hours[holes], lower, upper), colour=6),
+        ]
+        title = f"Sensor {found.data.junctions[k]}"
+        charts.append(report.Chart(title, "hours", "chlorine, mg/L", curves))
+    return report.Section("Some sensors", report.Beside(*charts))
+
+
+def _fit(found: Demonstration) -> report.Section:
+    values, history = found.model.singular_values_, found.model.history_
+    spectrum = report.Curve("singular values", np.arange(1, len(values) + 1), values)
+    descent = report.Curve("loss", [r["t"] for r in history], [r["value"] for r in history])
+    return report.Section(
+        "The fit",
+        report.Text(f"{found.model.status_}."),
+        report.Beside(
+            report.Chart("Spectrum", "k", "σ_k", [spectrum], log_y=True),
+            report.Chart("Convergence", "iteration", "loss", [descent], log_y=True),
+        ),
+    )
+
+
 def _bars(x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Upright lines from lower to upper, as one curve with gaps."""
+    """Return vertical bars from `lower` to `upper` as one curve with gaps."""
     gap = np.full_like(x, np.nan)
     return np.stack([x, x, gap], axis=1).ravel(), np.stack([lower, upper, gap], axis=1).ravel()
 
 
-def _shown_sensors(hidden: Array) -> tuple[int, ...]:
-    n = hidden.shape[1]
-    return tuple(int(k) for k in np.linspace(0, n - 1, 6)[1:5])
+# ---- the command
 
 
 def run(out: Path, chlorine: Path | None = None, seed: int = 0, quiet: bool = False) -> None:
-    """Demonstrate, print the comparison, and write the page."""
+    """Run the demonstration, print the comparison, and write the page.
+
+    Parameters
+    ----------
+    out : path
+        The page. Only a page that scaledgd wrote is replaced.
+    chlorine : path, optional
+        A copy of the real data.
+    seed : int
+        Decides which cells are hidden.
+    quiet : bool
+        Print nothing.
+    """
     from rich.console import Console
-    from rich.table import Table
 
     check_output("--out", out, [], force=True)
-    if out.exists() and not _is_ours(out):
-        raise Failure(f"--out {out} exists and is no page of scaledgd; give another name")
+    if out.exists() and not _is_our_page(out):
+        raise Failure(f"--out {out} exists and is not a page of scaledgd; give another name")
     check_chlorine(chlorine)
     screen, err = Console(quiet=quiet, highlight=False), Console(stderr=True, quiet=quiet)
     with err.status("filling") as status:
         found = demonstrate(chlorine, seed, lambda name: status.update(f"filling: {name}"))
+    _print_comparison(found, screen)
+    write_page(found, out)
+    screen.print(f"\nPictures, intervals and the fit: {out}", soft_wrap=True)
+
+
+def _print_comparison(found: Demonstration, screen: Any) -> None:
+    from rich.table import Table
+
     steps, sensors = found.X.shape
     screen.print(
         f"{sensors} sensors, {steps} readings each, {found.hidden.mean():.0%} of them hidden.\n"
@@ -259,11 +308,8 @@ def run(out: Path, chlorine: Path | None = None, seed: int = 0, quiet: bool = Fa
         row = (score.method, f"{score.error:.1%}", f"{score.seconds:.2f}", score.note)
         table.add_row(*row, style=style)
     screen.print(table)
-    write_page(found, out)
-    screen.print(f"\nPictures, intervals and the fit: {out}", soft_wrap=True)
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a file is a page that this library wrote, and may be written again."""
+def _is_our_page(path: Path) -> bool:
     with path.open("rb") as file:
         return b'name="generator" content="scaledgd"' in file.read(1000)
