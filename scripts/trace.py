@@ -2,9 +2,9 @@
 
     python scripts/trace.py
 
-Prints, for a fit and for a command, how many functions in how many files run, and which frames stand
-above `solve`; how many containers hold a cell on its way; and how often the source tells the type
-checker, or a reader, less than it could.
+Prints, for a fit and for a command, how many functions in how many files run, and which frames
+are above `solve`; how many containers hold a cell on its way; and how often the source tells the
+type checker, or a reader, less than it could.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def command(folder: str) -> Callable[[], Any]:
         try:
             cli.main()
         except SystemExit as end:
-            assert not end.code, end
+            if end.code:
+                raise
         finally:
             sys.argv = before
 
