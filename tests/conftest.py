@@ -1,5 +1,7 @@
-"""Shared pieces: array libraries, reference instances, and small random problems."""
+"""Shared pieces: signals and clocks, array libraries, reference instances, small problems."""
 
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,55 @@ import pytest
 import scaledgd as sg
 
 REFERENCE = Path(__file__).parent / "reference"
+
+
+@pytest.fixture(autouse=True)
+def _control_c():
+    """Ctrl-C raises KeyboardInterrupt, also where SIGINT is ignored at the start.
+
+    A shell without job control starts background jobs that way. A process that a test starts
+    begins with the default action, because a handler does not survive `exec`.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Clock:
+    """Stands in for `time.perf_counter` and moves only when a test says so.
+
+    Attributes
+    ----------
+    tick : float
+        Seconds that pass whenever somebody reads the clock.
+    """
+
+    def __init__(self):
+        self.read = time.perf_counter
+        self.tick = 0.0
+        self.restart()
+
+    def restart(self):
+        self.began = self.now = self.read()
+
+    def skip(self, seconds):
+        self.now += seconds
+
+    @property
+    def passed(self):
+        return self.now - self.began
+
+    def __call__(self):
+        self.now += self.tick
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the library for one test; call `restart` before each fit."""
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    return clock
 
 
 def reference(name):

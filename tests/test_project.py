@@ -69,7 +69,13 @@ def test_ci_runs_the_command_of_the_readme():
     assert "README.md" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_import_leaves_scipy_alone():
-    code = "import sys, scaledgd; print(any(m.split('.')[0] == 'scipy' for m in sys.modules))"
+def test_import_is_light():
+    """Beside NumPy it loads the standard library, array-api-compat and itself."""
+    code = (
+        "import sys, numpy.random; before = set(sys.modules); "
+        "import scaledgd; print(*set(sys.modules) - before)"
+    )
     done = run(sys.executable, "-c", code)
-    assert done.stdout.strip() == "False", done.stderr
+    assert done.returncode == 0, done.stderr
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert loaded - set(sys.stdlib_module_names) == {"array_api_compat", "scaledgd"}
