@@ -1,8 +1,17 @@
 """Shared pieces: signals and clocks, array libraries, reference instances, small problems."""
 
+import importlib.util
+import os
 import signal
 import time
 from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # As many workers as cores: more threads than that wait for each other. The library's own
+    # threads stay, because tests are about them. Set before NumPy is imported.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("SCALEDGD_NUM_THREADS", "2")
 
 import numpy as np
 import pytest
@@ -10,6 +19,35 @@ import pytest
 import scaledgd as sg
 
 REFERENCE = Path(__file__).parent / "reference"
+PARTS = ("reproduce", "docs", "browser")
+"""Markers of the slow parts, the longest first."""
+
+collect_ignore = []
+if not all(map(importlib.util.find_spec, ("pandas", "pyarrow", "typer"))):
+    collect_ignore += ["test_cli.py", "test_commands.py"]  # they need scaledgd[cli]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Run every slow part in one worker, because its tests share what was built, and first."""
+
+    def part(item):
+        return next((k for k, name in enumerate(PARTS) if item.get_closest_marker(name)), None)
+
+    for item in items:
+        k = part(item)
+        if k is not None:
+            item.add_marker(pytest.mark.xdist_group(PARTS[k]))
+    items.sort(key=lambda item: len(PARTS) if part(item) is None else part(item))
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One browser for all pages; see browser.py."""
+    from browser import started
+
+    with started() as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
