@@ -169,11 +169,12 @@ def test_writing_takes_a_small_share_of_the_time(monkeypatch, tmp_path, clock):
 # ---- kill -9
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the process that is killed is a fork")
 def test_kill_at_any_moment_leaves_a_whole_checkpoint():
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-m", "scaledgd.experiments.reliability"]
     done = subprocess.run(
-        [*command, "kills", "--count", "8"],
+        [*command, "kills", "--count", "5"],
         env=environment,
         capture_output=True,
         text=True,
@@ -181,7 +182,7 @@ def test_kill_at_any_moment_leaves_a_whole_checkpoint():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok   8 kills" in done.stdout
+    assert "ok   5 kills" in done.stdout
     assert " 0 checkpoints" not in done.stdout
 
 
@@ -282,7 +283,7 @@ def test_control_c_at_any_line_leaves_the_old_model_or_a_new_one(name, monkeypat
     whole = model.fit(*smaller).reconstruct()
     chance = random.Random(0)
     pressed = 0
-    for _ in range(12):
+    for _ in range(8):
         model.fit(*smaller)
         pressed += anywhere(monkeypatch, model, data, chance.randint(1, 4000))
         same = model.reconstruct().shape == whole.shape
@@ -442,17 +443,20 @@ def test_fits_in_threads_and_workers_are_as_alone():
 
 
 def test_threads_are_given_back_when_the_last_fit_ends():
-    from threadpoolctl import threadpool_info
+    from threadpoolctl import threadpool_info, threadpool_limits
 
-    model, data = fresh("auto", n_jobs=1)
+    model, data = fresh("noise", n_jobs=1)
     model.fit(*data)  # whatever it loads is loaded now
-    before = [pool["num_threads"] for pool in threadpool_info()]
-    fits = [threading.Thread(target=fresh("auto", n_jobs=1)[0].fit, args=data) for _ in range(3)]
-    for fit in fits:
-        fit.start()
-    for fit in fits:
-        fit.join()
-    assert [pool["num_threads"] for pool in threadpool_info()] == before
+    with threadpool_limits(limits=2):
+        before = [pool["num_threads"] for pool in threadpool_info()]
+        assert 2 in before
+        models = [fresh("noise", n_jobs=1)[0] for _ in range(3)]
+        fits = [threading.Thread(target=model.fit, args=data) for model in models]
+        for fit in fits:
+            fit.start()
+        for fit in fits:
+            fit.join()
+        assert [pool["num_threads"] for pool in threadpool_info()] == before
 
 
 # ---- what is seen meanwhile
