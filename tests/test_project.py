@@ -5,9 +5,11 @@ import io
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import smoke
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -24,6 +26,7 @@ def run(*command):
     ids=["lint", "format", "types"],
 )
 def test_tools_are_content(command):
+    pytest.importorskip(command[0], reason=f"{command[0]} is not installed")
     done = run(sys.executable, "-m", *command)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -47,6 +50,25 @@ def test_the_readme_examples_run(tmp_path, monkeypatch):
     assert "loss" in status
     assert float(error) < 1e-4
     assert float(tensor) < 1e-8
+
+
+def test_workflows_run_the_versions_that_are_promised():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    files = [*ROOT.glob(".github/**/*.yml"), ROOT / ".pre-commit-config.yaml"]
+    parsed = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+    assert {"tests.yml", "wheels.yml", "bug.yml"} <= set(parsed)
+    matrix = parsed["tests.yml"]["jobs"]["tests"]["strategy"]["matrix"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    classifiers = "\n".join(project["project"]["classifiers"])
+    promised = re.findall(r"Python :: (3\.\d+)$", classifiers, flags=re.MULTILINE)
+    assert matrix["python"] == promised
+    built = re.findall(r"cp3(\d+)-", project["tool"]["cibuildwheel"]["build"])
+    assert [f"3.{minor}" for minor in built] == promised
+    assert project["project"]["requires-python"] == f">={promised[0]}"
+
+
+def test_the_test_of_a_wheel_passes():
+    smoke.main()
 
 
 def test_ci_runs_the_command_of_the_readme():
