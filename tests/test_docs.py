@@ -3,12 +3,10 @@
 import contextlib
 import doctest
 import io
-import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 import zlib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -19,6 +17,8 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 import scaledgd as sg
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -47,24 +47,13 @@ def build(folder):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of one build, which all workers share: HTML, log and exit status."""
+    """The folder of one build: HTML, log and exit status."""
     for name in ("sphinx_gallery", "sphinx_design", "pydata_sphinx_theme", "numpydoc"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install scaledgd[docs]")
     for name in ("myst_parser", "matplotlib", "pandas", "xarray"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install scaledgd[docs]")
-    base, run = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    folder = base.parent / f"site-{run}" if run else base / "site"
-    try:
-        folder.mkdir()
-    except FileExistsError:  # another worker is at it
-        for _ in range(3000):
-            if (folder / "status").exists():
-                break
-            time.sleep(0.1)
-    else:
-        status = str(build(folder))
-        (folder / "unfinished").write_text(status)
-        (folder / "unfinished").rename(folder / "status")
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "status").write_text(str(build(folder)))
     return folder
 
 

@@ -8,7 +8,7 @@ import scaledgd as sg
 from scaledgd.experiments import overparameterised
 from scaledgd.growth import smallest_square
 
-N, R = 60, 3
+N, R = 40, 2
 
 
 def symmetric_sensing(kappa, **given):

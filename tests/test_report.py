@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from browser import complaints, fetched, opened, overflow, started
+from browser import complaints, fetched, opened, overflow
 
 from scaledgd import report
 
@@ -28,12 +28,6 @@ def page(path):
     ]
     report.write(path, "A page </title>", sections, "below", "footer")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +105,7 @@ def test_the_page_is_written_whole_or_not_at_all(tmp_path):
 # ---- in a browser
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_it_draws_on_wide_and_narrow_screens(browser, path, width):
     opened(browser, path, width)
@@ -130,6 +125,7 @@ def curves(chart):
     return len(chart.find_elements("css selector", "svg[role=img] g path"))
 
 
+@pytest.mark.browser
 def test_curves_can_be_pointed_at_hidden_and_zoomed_into(browser, path):
     from selenium.webdriver import ActionChains
 
@@ -170,6 +166,7 @@ def test_curves_can_be_pointed_at_hidden_and_zoomed_into(browser, path):
     assert not whole.is_displayed()
 
 
+@pytest.mark.browser
 def test_a_map_says_what_is_under_the_pointer(browser, path):
     from selenium.webdriver import ActionChains
 
@@ -181,6 +178,7 @@ def test_a_map_says_what_is_under_the_pointer(browser, path):
     assert re.search(r"row \d, column \d: -?0\.\d+", tip.text)
 
 
+@pytest.mark.browser
 def test_the_data_come_with_the_page(browser, path):
     opened(browser, path, 1280)
     link = browser.find_element("css selector", "a.file")
