@@ -43,7 +43,7 @@ class Ambient:
         return (*factors, mode_product(partial[-1], adjoint(modes[-1]), len(modes) - 1))
 
     def unfold(self, mode: int) -> Ambient:
-        """Return the matrix whose rows are indexed by `mode`; the order of columns is not specified."""
+        """Return the matrix whose rows are indexed by `mode`; its columns come in any order."""
         raise ValueError("this problem is about matrices only; use spectral as its start")
 
     def squares(self, mode: int) -> Array:

@@ -1,8 +1,8 @@
 """Threads of the kernels, and of the BLAS beside them.
 
-The kernels are registered with threadpoolctl, so `threadpool_limits` and joblib limit them too. While
-they run, the BLAS gets one thread: it does only small products, and its spinning threads would
-compete with the kernels for cores.
+The kernels are registered with threadpoolctl, so `threadpool_limits` and joblib limit them too.
+While they run, the BLAS gets one thread: it does only small products, and its spinning threads
+would compete with the kernels for cores.
 """
 
 from __future__ import annotations
