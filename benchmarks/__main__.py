@@ -20,7 +20,7 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "2")
 
-from . import kernels, measure, problems, report  # noqa: E402
+from . import kernels, measure, problems, real_data, report  # noqa: E402
 from .contestants import OURS, PEERS, Contestant  # noqa: E402
 
 PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "kernels", "growth")
@@ -96,12 +96,10 @@ def scarce(asked: Any, results: measure.Results, bar: Any) -> None:
 
 def rated(asked: Any, results: measure.Results, bar: Any) -> None:
     """P6: on whatever rating data there are."""
-    folder = asked.ratings or next(
-        (f for f in (Path("../shared/data"), Path("data")) if f.is_dir()), None
-    )
+    folder = real_data.find_folder(asked.ratings)
     if folder is None:
         return
-    paths = sorted(Path(folder).glob("gcmc-*/*.npz")) + sorted(Path(folder).glob("ratings*.npz"))
+    paths = sorted(folder.glob("gcmc-*/*.npz")) + sorted(folder.glob("ratings*.npz"))
     for path in paths:
         problem = problems.ratings(path)
         for contestant in (OURS["ratings"], *rivals(problem, asked.peers)):
