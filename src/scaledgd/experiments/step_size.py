@@ -16,6 +16,7 @@ AFTER = 80
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return both methods over κ and η."""
     n, rank, p = setting.pick((300, 4, 0.5), (1000, 10, 0.2))
     etas = np.round(np.arange(0.1, 1.31, setting.pick(0.2, 0.1)), 2).tolist()
     return [
@@ -29,6 +30,7 @@ def cases(setting: Setting) -> list[Case]:
 def measure(
     method: str, kappa: float, eta: float, n: int, rank: int, p: float, seed: int
 ) -> list[Row]:
+    """Return the error after AFTER iterations."""
     problem, truth = sg.datasets.matrix_completion(n, n, rank, kappa, p, rng=seed)
     step = sg.ScaledGD(eta) if method == "ScaledGD" else sg.GradientDescent(eta)
     errors = errors_of(problem, sg.spectral(rank), step, error_to(truth), AFTER)
@@ -36,6 +38,7 @@ def measure(
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge which step sizes work."""
     scaled = rows.where(method="ScaledGD")
     working = {
         kappa: [r["eta"] for r in part if r["error"] < 1e-2]
@@ -81,7 +84,7 @@ def judge(rows: Rows) -> Verdict:
 ITEM = Item(
     "step_size",
     "Step sizes",
-    "Which steps serve",
+    "Which step sizes work",
     "Matrix completion from the spectral start; steps are η for ScaledGD and η/σ₁ "
     "for gradient descent.",
     cases,
