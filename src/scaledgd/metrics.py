@@ -273,9 +273,8 @@ class _Alignment:
         columns = []
         for axis in (1.0, 1j) if self.split else (1.0,):
             for k in range(r * r):
-                E = np.zeros(r * r, dtype=complex if self.split else float)
-                E[k] = axis
-                E = E.reshape(r, r)
+                E = np.zeros((r, r), dtype=complex if self.split else float)
+                E.flat[k] = axis
                 dR = -self.TR @ (inverse @ E.conj().T @ inverse) * self.root
                 columns.append(self.pack(self.TL @ E * self.root, dR))
         return np.stack(columns, axis=1)
