@@ -283,8 +283,7 @@ def test_what_is_missing_of_other_tables(holes, kind):
 
 
 def test_what_is_missing_of_a_large_table_is_in_blocks(monkeypatch):
-    for room in (plots.drawing, plots.maps):
-        monkeypatch.setattr(room, "PIXELS", 10)
+    monkeypatch.setattr(plots.blocks, "PIXELS", 10)
     rng = np.random.default_rng(0)
     known = rng.random((37, 20)) < np.linspace(0, 1, 37)[:, None]
     display = MissingDisplay.from_data(np.where(known, 1.0, np.nan))
@@ -380,8 +379,7 @@ def test_separation_refuses_what_it_cannot_show(completion, robust):
 
 
 def test_large_separations_are_drawn_in_blocks(monkeypatch):
-    for room in (plots.drawing, plots.maps):
-        monkeypatch.setattr(room, "PIXELS", 5)
+    monkeypatch.setattr(plots.blocks, "PIXELS", 5)
     data = np.arange(200.0).reshape(20, 10)
     data[0:4, 0:2] = np.nan
     data[5, 2] = np.nan
