@@ -378,6 +378,25 @@ def test_separation_refuses_what_it_cannot_show(completion, robust):
         SeparationDisplay(*[np.zeros((2, 2, 2, 2))] * 3)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (40, 7), (17, 32)])
+def test_block_means_are_means_of_what_is_known(shape, monkeypatch):
+    monkeypatch.setattr(plots.blocks, "PIXELS", 10)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(shape)
+    values[1:3, 2] = np.nan
+    small = plots.blocks.block_means(values)
+    assert small.shape == tuple(min(n, 10) for n in shape)
+    index = np.nonzero(np.isfinite(values))
+    from_cells = plots.blocks.cell_means(index, shape, values[index])
+    np.testing.assert_allclose(small, from_cells)  # whole tables and single cells agree
+    if max(shape) <= 10:
+        np.testing.assert_array_equal(small, values)
+    edges = [plots.blocks.block_edges(n) for n in shape]
+    last = values[edges[0][-2] :, edges[1][-2] :]
+    assert small[-1, -1] == pytest.approx(np.nanmean(last))
+    assert np.isnan(plots.blocks.block_means(np.full(shape, np.nan))).all()
+
+
 def test_large_separations_are_drawn_in_blocks(monkeypatch):
     monkeypatch.setattr(plots.blocks, "PIXELS", 5)
     data = np.arange(200.0).reshape(20, 10)

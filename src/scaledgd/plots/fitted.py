@@ -67,7 +67,10 @@ def data_cells(X: Any, observed: Any = None) -> Any:
 
     from ..estimators.tables import read_tensor
 
-    if sparse.issparse(X):
-        entries = X.tocoo()
-        return Cells((entries.row, entries.col), entries.data, tuple(X.shape))
-    return read_tensor(X, observed)[0]
+    return _stored(X) if sparse.issparse(X) else read_tensor(X, observed)[0]
+
+
+def _stored(X: Any) -> Any:
+    """Return the cells that a sparse matrix stores."""
+    entries = X.tocoo()
+    return Cells((entries.row, entries.col), entries.data, tuple(X.shape))
