@@ -168,7 +168,7 @@ def _riemannian(given: Any, begin: sg.LowRank, limit: int) -> Trajectory:
 def judge(rows: Rows) -> Verdict:
     """Judge the time of an iteration beside gradient descent and other methods."""
     steps, others = rows.where(part="step"), _medians(rows.where(part="others"))
-    title = "Completion, κ = 10: iterations to 1e-6, and what one costs"
+    title = "Completion, κ = 10: iterations to 1e-6, and their cost"
     curves = [
         Curve(name, [m["count"]], [1e3 * m["seconds"]], points=True) for name, m in others.items()
     ]
@@ -229,7 +229,7 @@ def _medians(others: Rows) -> dict[str, dict[str, float]]:
 def _others_claim(others: dict[str, dict[str, float]]) -> Claim:
     base = others["ScaledGD"]["seconds"]
     return Claim(
-        "it is cheaper than an iteration with a singular value decomposition",
+        "an iteration is cheaper than one with a singular value decomposition",
         ", ".join(f"{name}: {m['seconds'] / base:.1f}" for name, m in others.items())
         + " times the time of an iteration of ScaledGD",
         others["singular value projection"]["seconds"] > base,
@@ -249,15 +249,22 @@ def _others_table(others: dict[str, dict[str, float]], title: str) -> Table:
         ]
         for name, m in others.items()
     ]
-    head = ["method", "ms per iteration", "of ScaledGD", "iterations to 1e-6", "time of ScaledGD"]
-    return Table([*head, "error"], lines, title)
+    head = [
+        "method",
+        "ms per iteration",
+        "relative",
+        "iterations to 1e-6",
+        "relative time",
+        "error",
+    ]
+    return Table(head, lines, title + " (relative to ScaledGD)")
 
 
 ITEM = Item(
     "cost",
     "Per-iteration cost",
-    "What an iteration costs",
-    "Times side by side on the same problem from the same start.",
+    "The cost of an iteration",
+    "Times of iterations on the same problem from the same start, run alternately.",
     cases,
     measure,
     judge,

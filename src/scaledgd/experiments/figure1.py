@@ -40,7 +40,7 @@ def judge(rows: Rows) -> Verdict:
 ITEM = Item(
     "figure1",
     "Fig. 1",
-    "Matrix completion, however ill-conditioned",
+    "Matrix completion for any condition number",
     "A matrix with incoherent singular vectors and σ = linspace(1, 1/κ, r), every entry seen "
     "with probability p, spectral start, η = 0.5 for both (σ₁ = 1).",
     cases,

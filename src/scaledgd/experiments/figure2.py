@@ -84,7 +84,7 @@ def judge(rows: Rows) -> Verdict:
 ITEM = Item(
     "figure2",
     "Fig. 2",
-    "Tensor completion, however ill-conditioned",
+    "Tensor completion for any condition number",
     "A tensor of multilinear rank (r, r, r) whose first unfolding has σ = linspace(1, 1/κ, r), "
     "every entry seen with probability p, η = 0.3.",
     cases,

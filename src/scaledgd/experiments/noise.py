@@ -74,7 +74,7 @@ def judge(rows: Rows) -> Verdict:
         counts = {db: part.column("count") for (db,), part in scaled.groups("decibel")}
         claims.append(
             Claim(
-                f"{kind} completion: ScaledGD is there after as many iterations for every κ",
+                f"{kind} completion: ScaledGD takes the same number of iterations for every κ",
                 "; ".join(f"{db} dB: {listed(found)}" for db, found in counts.items()),
                 all(free(found) for found in counts.values()),
             )

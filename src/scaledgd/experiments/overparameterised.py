@@ -193,12 +193,12 @@ def _error_claims(dampings: Rows, noise: Rows, tail: Rows) -> list[Claim]:
     tails = [r["best"] / (r["tail"] * math.sqrt(r["n"] - r["rank"])) for r in tail]
     return [
         Claim(
-            "λ of the order of σ_r serves best",
+            "λ of the order of σ_r works best",
             ", ".join(f"λ = {d:g} σ_r: {e:.1e}" for d, e in best.items()),
             best[1.0] <= 2 * min(best.values()),
         ),
         Claim(
-            "with noise, the minimax level σ √(n r) is reached, whatever κ",
+            "with noise, the minimax level σ √(n r) is reached for every κ",
             f"{min(levels):.2f} to {max(levels):.2f} times that level, κ = 1 and 10",
             min(levels) > 0.3 and max(levels) < 3,
         ),

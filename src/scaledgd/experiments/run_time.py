@@ -83,7 +83,7 @@ def judge(rows: Rows) -> Verdict:
             says = f"{problem}: at κ = 1 ScaledGD takes about as long as gradient descent"
             holds = 0.6 < ratio < 1.7
         else:
-            says = f"{problem}: at κ = {kappa} it is faster in seconds too"
+            says = f"{problem}: at κ = {kappa} ScaledGD is faster in seconds, too"
             holds = ratio > 3
         seen = f"gradient descent takes {ratio:.2f} times as long to {LEVEL:g}, median of 3"
         claims.append(Claim(says, seen, holds and reached))

@@ -71,6 +71,12 @@ def needed(errors: Any, level: float) -> float:
     Returns
     -------
     float
+
+    Examples
+    --------
+    >>> from scaledgd.experiments.runs import needed
+    >>> needed([1.0, 0.5, 0.1], 0.5), needed([1.0, 0.5, 0.1], 1e-3)
+    (1.0, inf)
     """
     below = np.flatnonzero(np.asarray(errors) <= level)
     return float(below[0]) if below.size else math.inf
@@ -91,6 +97,12 @@ def rate(errors: Any, floor: float = 1e-12) -> float:
     -------
     float
         Infinite if the error grew, NaN if there are too few iterations.
+
+    Examples
+    --------
+    >>> from scaledgd.experiments.runs import rate
+    >>> rate([1.0, 0.5, 0.25, 0.125, 0.0625])
+    0.5
     """
     errors = np.asarray(errors, dtype=float)
     end = needed(errors, floor)
@@ -130,7 +142,7 @@ def as_rows(errors: Any, most: int = 1500, **labels: Any) -> list[Row]:
     ----------
     errors : array
     most : int
-        Thin longer trajectories evenly to so many rows.
+        Largest number of rows; longer trajectories are thinned evenly.
     **labels : object
         Added to every row.
 
@@ -251,7 +263,7 @@ def kappa_claims(
         )
     ]
     ill = Rows(r for r in plain if r["kappa"] >= 2)
-    # a run that was stopped would take at least so many
+    # a run that was stopped would have taken more
     at_least = [r["count"] if math.isfinite(r["count"]) else r["limit"] for r in ill]
     steep = slope(ill.column("kappa"), at_least)
     text = ", ".join(shown(r["count"], r["limit"]) for r in plain)

@@ -53,14 +53,14 @@ def judge(rows: Rows) -> Verdict:
     reached = min(r["error"] for r in scaled.where(kappa=20))
     claims = [
         Claim(
-            "ScaledGD converges for the same range of steps, whatever κ",
+            "ScaledGD converges for the same range of step sizes at every κ",
             "; ".join(f"κ = {k}: {min(e):g} to {max(e):g}" for k, e in working.items()),
             all(min(e) <= 0.31 and max(e) >= 0.65 for e in working.values())
             and max(best.values()) - min(best.values()) <= 0.21,
         ),
         Claim(
-            f"no step serves gradient descent at κ = 20 within {AFTER} iterations",
-            f"its best error {least:.1e}, that of ScaledGD {reached:.1e}",
+            f"no step size works for gradient descent at κ = 20 within {AFTER} iterations",
+            f"its best error is {least:.1e}, that of ScaledGD {reached:.1e}",
             least > 1e3 * reached,
         ),
         Claim(

@@ -217,13 +217,13 @@ def _iteration_claims(rows: Rows) -> list[Claim]:
         spans.append((at[2] - at[1]) / (at[1] - at[0]))
     return [
         Claim(
-            "the iterations of ScaledGD are log(1/ε), whatever κ",
+            "the iterations of ScaledGD are log(1/ε) for every κ",
             f"{listed(scaled)} to 1e-6 for κ = 1, 3, 9; 1e-4 to 1e-6 takes "
             f"{min(spans):.2f} to {max(spans):.2f} times what 1e-2 to 1e-4 takes",
             free(scaled) and min(spans) > 0.75 and max(spans) < 1.33,
         ),
         Claim(
-            "Grassmannian gradient descent comes without a rate; here it slows down with κ",
+            "Grassmannian gradient descent has no known rate; here it slows down with κ",
             f"{listed(other)}: as κ to the power {slope([1, 3, 9], other):.2f}",
             bool(other[-1] > 2 * other[0]),
         ),
@@ -231,7 +231,7 @@ def _iteration_claims(rows: Rows) -> list[Claim]:
 
 
 def _table(edges: dict[str, Edges]) -> Table:
-    """Put the complexities of the monograph's table beside what was measured."""
+    """List the complexities of the monograph's table with the measured ones."""
     published = {
         "ScaledGD": ("n^(3/2) r^(5/2) κ³ log³ n", "log(1/ε)"),
         "Grassmannian GD": ("n^(3/2) r^(7/2) κ⁴ log^(7/2) n", "not available"),
@@ -251,7 +251,7 @@ def _table(edges: dict[str, Edges]) -> Table:
 
 def _charts(rows: Rows, edges: dict[str, Edges]) -> Beside:
     chart = Chart(
-        "Entries that half of the trials need", "n", "entries",
+        "Entries needed by half of the trials", "n", "entries",
         [Curve(m, list(e.at), list(e.at.values()), m != "ScaledGD") for m, e in edges.items()],
         log_x=True, log_y=True,
     )  # fmt: skip

@@ -201,7 +201,7 @@ def _data_claim(t: Theorem, data: Rows) -> Claim:
     fine = [r for r in data if _fast(r)]
     few = [r for r in data if not _fast(r)]
     return Claim(
-        f"it takes enough data (a control: the rate is lost along {t.data_label})",
+        f"enough data are needed (a control: the rate is lost along {t.data_label})",
         f"holds for {', '.join(f'{r[key]:g}' for r in fine) or 'none'}; "
         f"is lost for {', '.join(f'{r[key]:g}' for r in few) or 'none'}",
         bool(fine) and bool(few) and fine[0] is data[0] and few[-1] is data[-1],
@@ -229,7 +229,7 @@ def _blocks(t: Theorem, rows: Rows, steps: Rows, data: Rows) -> list[Block]:
         allowed = Curve(f"1 − {t.speed:g} η", x, part.column("allowed"), dashed=True)
         return [Curve("measured", x, shown), allowed]
 
-    where = "iterations that grow are left out"
+    where = "Contractions above 1.5 are left out."
     wide = max(values) > 10 * min(values)
     return [
         Chart("Error and bound", "iteration", "error / σᵣ", curves, log_y=True),

@@ -12,7 +12,7 @@ SHAPE, R = (11, 10, 9), 2
 
 
 def make(rng: np.random.Generator, kappa: float, measurements: float) -> Instance:
-    """Make an instance with so many Gaussian measurements per degree of freedom."""
+    """Make an instance with Gaussian measurements, given per degree of freedom."""
     m = round(measurements * (R**3 + R * sum(n - R for n in SHAPE)))
     problem, truth = sg.datasets.tensor_sensing(SHAPE, R, kappa, m, rng=rng)
     return Instance(problem, sg.hosvd(R), in_units(truth, 1 / kappa))

@@ -115,7 +115,7 @@ def _step_claim(failing: Row) -> Claim:
 def _data_claim(data: Rows) -> Claim:
     lost = [r["fraction"] for r in data if not _fast(r)]
     return Claim(
-        "few enough corruptions are needed (a control: the rate is lost beyond)",
+        "the corruptions must be few (a control: the rate is lost if there are more)",
         f"of {', '.join(f'{r:g}' for r in data.distinct('fraction'))} it is lost for "
         + (", ".join(f"{f:g}" for f in lost) or "none"),
         data[-1]["fraction"] in lost and data[0]["fraction"] not in lost,
