@@ -1,4 +1,4 @@
-"""A report is one file, draws itself in a browser, and holds what it was given."""
+"""A report is one file that needs no network, and a browser draws its charts."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The reproduction: measured once, judged from the data alone, resumed, and put on one page."""
+"""The reproduction measures once, judges from the data alone, resumes, and writes one page."""
 
 import csv
 import importlib.machinery
@@ -23,7 +23,7 @@ from scaledgd.experiments.item import Case, Claim, Item, Rows, Setting, Verdict
 SMALL = ["figure1", "figure3", "theorem3"]
 
 
-# ---- what is read off a run
+# ---- numbers read from a run
 
 
 def test_needed_counts_iterations():
@@ -66,7 +66,7 @@ def test_kappa_claims_are_about_both_methods():
         return [c.holds for c in runs.kappa_claims(rows(*counts), 1e-6, (0.7, 1.4))]
 
     assert holds((40, 41, 42), (40, 200, 800)) == [True, True]
-    assert holds((40, 41, 42), (40, 200, math.inf)) == [True, False]  # 3000 at least: too steep
+    assert holds((40, 41, 42), (40, 200, math.inf)) == [True, False]  # at least 3000, too steep
     assert holds((40, 41, 80), (40, 41, 42)) == [False, False]
 
 
@@ -81,7 +81,7 @@ def trials(edge, rising):
 def test_the_border_is_where_half_succeed():
     assert phase.border(trials(8, True), "amount") == pytest.approx(math.sqrt(32))
     assert phase.border(trials(8, False), "amount", rising=False) == pytest.approx(math.sqrt(32))
-    assert math.isnan(phase.border(trials(1, True), "amount"))  # it begins below the grid
+    assert math.isnan(phase.border(trials(1, True), "amount"))  # the border is below the grid
     assert math.isnan(phase.border(trials(99, True), "amount"))
 
 
@@ -131,7 +131,7 @@ def test_an_unknown_item_is_refused(tmp_path):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """An item that counts how often it is measured, and can be told to fail."""
+    """An item that counts its measurements and can be made to fail."""
     seen: list[Case] = []
     state = {"fail": False, "holds": True}
 
@@ -172,7 +172,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path, counted):
     assert len(seen) == 3
     assert run(tmp_path).holds
     assert len(seen) == 3
-    state["holds"] = False  # judged anew from what was measured
+    state["holds"] = False  # judged again from the same data
     assert not run(tmp_path).holds
     assert len(seen) == 3
     run(tmp_path, fresh=True)
@@ -255,7 +255,7 @@ def test_a_case_that_fails_is_a_claim_that_does_not_hold(tmp_path, counted):
     assert "RuntimeError: no luck" in found.verdict.claims[0].measured
     assert "no luck" in (tmp_path / "report.html").read_text()
     state["fail"] = False
-    assert run(tmp_path).holds  # and is measured again, alone
+    assert run(tmp_path).holds  # only the failed case is measured again
     assert len(seen) == 4
 
 
@@ -285,7 +285,7 @@ def quick(tmp_path_factory):
 def test_every_claim_of_the_quick_run_holds(quick):
     folder, found = quick
     assert [f.item.name for f in found] == list(experiments.ITEMS)
-    # of timings on a machine that is busy with other tests nothing can be promised
+    # claims about time may fail on a machine that is busy with other tests
     wrong = [
         (f.item.name, c) for f in found if not f.item.alone for c in f.verdict.claims if not c.holds
     ]
