@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -172,9 +173,10 @@ def test_writing_takes_a_small_share_of_the_time(monkeypatch, tmp_path, clock):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the process that is killed is a fork")
 def test_kill_at_any_moment_leaves_a_whole_checkpoint():
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-m", "scaledgd.experiments.reliability"]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.reliability"]
     done = subprocess.run(
         [*command, "kills", "--count", "5"],
+        cwd=pathlib.Path(__file__).parents[1],
         env=environment,
         capture_output=True,
         text=True,
@@ -436,7 +438,7 @@ def test_a_fit_that_ran_out_of_time_goes_on_next_time(tmp_path, clock):
 
 
 def test_fits_in_threads_and_workers_are_as_alone():
-    from scaledgd.experiments.reliability import threads
+    from benchmarks.reliability import threads
 
     for what, value, most in threads():
         assert value <= most, what

@@ -1,4 +1,4 @@
-"""The site builds without a warning, leads everywhere it promises to, and needs no network."""
+"""The site builds without a warning, has no broken links, and needs no network."""
 
 import contextlib
 import doctest
@@ -35,7 +35,7 @@ TASKS = {
 
 
 def build(folder):
-    """Build a copy, so that nothing is left over from before; return the exit status."""
+    """Build a copy, without files of earlier builds; return the exit status."""
     left_out = shutil.ignore_patterns("_build", "gallery", "generated")
     shutil.copytree(DOCS, folder / "docs", ignore=left_out)
     shutil.copytree(ROOT / "examples", folder / "examples")
@@ -59,7 +59,7 @@ def built(tmp_path_factory):
 
 @dataclass
 class Page(HTMLParser):
-    """What a page is made of, as far as it leads somewhere."""
+    """The ids, links and loaded files of a page."""
 
     path: Path
     ids: set = field(default_factory=set)
@@ -95,7 +95,7 @@ def test_the_site_builds_without_a_warning(built):
 
 
 def public_names():
-    """Every name of the package, and of the two modules among them."""
+    """Return all public names of the package and of its two public modules."""
     found = {f"scaledgd.{name}" for name in sg.__all__}
     found |= {f"scaledgd.datasets.{name}" for name in sg.datasets.__all__}
     return found | {
@@ -197,7 +197,7 @@ def test_what_pages_show_runs(page, tmp_path, monkeypatch):
 
 
 def test_commands_that_are_shown_run(tmp_path):
-    """All but those that run for long; the names of all options exist."""
+    """The commands run, except for the long ones, and all options exist."""
     pytest.importorskip("typer", reason="typer is not installed: pip install scaledgd[cli]")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install scaledgd[cli]")
     text = (DOCS / "command-line.md").read_text(encoding="utf-8")

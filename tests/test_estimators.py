@@ -394,7 +394,7 @@ def test_spectra_over_many_decades_are_found_from_the_top():
 @pytest.mark.parametrize("kappa", [1, 100])
 def test_few_entries_are_enough(kappa):
     X, Y, rng = table((150, 150), rank=5, kappa=kappa)
-    from scaledgd.experiments.estimators import observed
+    from benchmarks.estimators import observed
 
     seen = observed(X.shape, int(2.0 * 5 * 295), 5, rng)
     model = sg.MatrixCompletion(rank=5).fit(np.where(seen, Y, np.nan))

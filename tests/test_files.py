@@ -9,11 +9,11 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+from benchmarks import reliability
 from fitted import CASES, fresh
 
 import scaledgd as sg
 from scaledgd import files
-from scaledgd.experiments import reliability
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -1,4 +1,4 @@
-"""A report is one file, draws itself in a browser, and holds what it was given."""
+"""A report is one file that needs no network, and a browser draws its charts."""
 
 import re
 
@@ -66,21 +66,6 @@ def test_what_is_not_finite_is_left_out():
 def test_blocks_that_make_no_sense_are_refused(block):
     with pytest.raises(ValueError, match=r"'a'|'t'"):
         block.html()
-
-
-@pytest.mark.parametrize("shape", [(3, 5), (400, 7), (161, 320)])
-def test_shrunk_keeps_the_mean(shape):
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal(shape)
-    small = report.shrunk(values)
-    assert max(small.shape) <= 160
-    assert all(a <= b for a, b in zip(small.shape, shape, strict=True))
-    if max(shape) <= 160:
-        np.testing.assert_allclose(small, values)
-    assert small.min() >= values.min()
-    assert small.max() <= values.max()
-    values[:] = np.nan
-    assert np.isnan(report.shrunk(values)).all()
 
 
 def test_a_table_shows_truths_as_ticks_and_numbers_shortly():
