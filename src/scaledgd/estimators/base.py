@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -50,6 +50,11 @@ def supervised(method: Decorated) -> Decorated:
     """Let scikit-learn's callbacks, where it has them, end when a fit does."""
     return method if with_callbacks is None else with_callbacks(method)
 
+
+SHAPES = {"shapes_model": True}
+"""Marks a parameter that the model depends on: a warm start needs the same value."""
+FREE = {"resumable": True}
+"""Marks a parameter that may differ when a fit resumes from its checkpoint."""
 
 SIDES = ("auto", "none", "rows", "columns", "both")
 
@@ -95,6 +100,7 @@ class DataWarning(UserWarning):
     """The data cannot say all that is asked of them."""
 
 
+@dataclass(eq=False, repr=False)
 class LowRankEstimator(CallbackSupport, BaseEstimator):
     """Parameters that mean the same for every estimator, and how a fit is carried out.
 
@@ -103,40 +109,22 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     (`_salvaged`), and what is learnt from what was found (`_end`).
     """
 
-    def __init__(
-        self,
-        rank: Any = "auto",
-        *,
-        center: str = "auto",
-        scale: str = "auto",
-        ridge: Any = "auto",
-        clip: Any = None,
-        calibrate: float | None = None,
-        tol: float = 1e-9,
-        max_iter: int = 500,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        checkpoint: Any = None,
-        interrupt: str = "raise",
-    ) -> None:
-        self.rank = rank
-        self.center = center
-        self.scale = scale
-        self.ridge = ridge
-        self.clip = clip
-        self.calibrate = calibrate
-        self.tol = tol
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.checkpoint = checkpoint
-        self.interrupt = interrupt
+    rank: Any = field(default="auto", metadata=SHAPES)
+    _: KW_ONLY
+    center: str = field(default="auto", metadata=SHAPES)
+    scale: str = field(default="auto", metadata=SHAPES)
+    ridge: Any = field(default="auto", metadata=SHAPES)
+    clip: Any = None
+    calibrate: float | None = None
+    tol: float = 1e-9
+    max_iter: int = 500
+    max_time: float | None = field(default=None, metadata=FREE)
+    warm_start: bool = False
+    random_state: Any = None
+    n_jobs: int | None = field(default=None, metadata=FREE)
+    verbose: int = field(default=0, metadata=FREE)
+    checkpoint: Any = field(default=None, metadata=FREE)
+    interrupt: str = field(default="raise", metadata=FREE)
 
     def _check_params(self) -> None:
         for name in ("center", "scale"):
@@ -177,6 +165,11 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             raise ValueError(f'outliers must be None, "auto" or a fraction, not {outliers!r}')
         if isinstance(outliers, numbers.Real) and not 0 <= float(outliers) < 0.5:
             raise ValueError(f"outliers must be a fraction below one half, not {outliers!r}")
+
+    def _asked(self) -> dict[str, Any]:
+        """Return the parameters that the model depends on, to compare before a warm start."""
+        shaping = [f.name for f in fields(self) if f.metadata.get("shapes_model")]
+        return {name: getattr(self, name) for name in shaping}
 
     def _outliers(self) -> Any:
         return getattr(self, "outliers", None)
@@ -264,8 +257,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         """What a checkpoint must agree with."""
         if self.checkpoint is None:
             return {}
-        free = ("verbose", "n_jobs", "max_time", "checkpoint", "interrupt")
-        asked = {k: _described(v) for k, v in self.get_params(deep=False).items() if k not in free}
+        fixed = [f.name for f in fields(self) if not f.metadata.get("resumable")]
+        asked = {name: _described(getattr(self, name)) for name in fixed}
         start = self.__sklearn_is_fitted__() and (again or self.warm_start)
         blocks = tuple(self.factors_.blocks) if start else ()
         from .. import __version__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..linalg import fix_signs, square
 from ..methods import NonNegative
 from ..solve import State, solve
 from ..variational import Posterior, current
-from .base import all_or_nothing
+from .base import SHAPES, all_or_nothing
 from .budget import Budget, left, log
 from .cells import Cells, magnitude, same_library, scaled_by
 from .entrywise import EntrywiseEstimator
@@ -282,11 +282,6 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             and 1e-3 < size < 1e3
         )
 
-    def _asked(self) -> tuple[Any, ...]:
-        """What a model depends on: it is not gone on from after these have changed."""
-        names = ("rank", "center", "scale", "ridge", "outliers", "non_negative")
-        return tuple(getattr(self, name, None) for name in names)
-
     def _chosen(
         self, cells: Cells, rng: Any, budget: Budget, known: RowModel | None
     ) -> tuple[Choice, int, list[dict[str, Any]]]:
@@ -509,6 +504,7 @@ def _sparse_outliers(values: Array, out: Array, whole: Cells) -> Any:
     return coo_array((host(values)[chosen], index), shape=whole.shape)
 
 
+@dataclass(eq=False, repr=False)
 class MatrixCompletion(_MatrixEstimator):
     """Fill the holes of a table with a low-rank model.
 
@@ -583,46 +579,9 @@ class MatrixCompletion(_MatrixEstimator):
     True
     """
 
-    def __init__(
-        self,
-        rank: Any = "auto",
-        *,
-        outliers: Any = None,
-        non_negative: bool = False,
-        center: str = "auto",
-        scale: str = "auto",
-        ridge: Any = "auto",
-        clip: Any = None,
-        calibrate: float | None = None,
-        tol: float = 1e-9,
-        max_iter: int = 500,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        checkpoint: Any = None,
-        interrupt: str = "raise",
-    ) -> None:
-        super().__init__(
-            rank,
-            center=center,
-            scale=scale,
-            ridge=ridge,
-            clip=clip,
-            calibrate=calibrate,
-            tol=tol,
-            max_iter=max_iter,
-            max_time=max_time,
-            warm_start=warm_start,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            checkpoint=checkpoint,
-            interrupt=interrupt,
-        )
-        self.outliers = outliers
-        self.non_negative = non_negative
+    _: KW_ONLY
+    outliers: Any = field(default=None, metadata=SHAPES)
+    non_negative: bool = field(default=False, metadata=SHAPES)
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """Fill the holes of rows, which need not have been seen before.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from ..methods import Alternating
 from ..operators import Around, Operator, Sensing
 from ..problems import Observed
 from ..solve import State
-from .base import DataWarning, LowRankEstimator, all_or_nothing, warn
+from .base import SHAPES, DataWarning, LowRankEstimator, all_or_nothing, warn
 from .budget import Budget
 from .cells import Cells, magnitude, scaled_by
 from .matrix import singular
@@ -545,6 +545,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         return values  # bounds are those of predictions, not of coefficients
 
 
+@dataclass(eq=False, repr=False)
 class MatrixRegressor(_Regressor):
     """Regression with a coefficient that is a low-rank matrix: y ≈ ⟨A, coef⟩ + intercept.
 
@@ -585,44 +586,8 @@ class MatrixRegressor(_Regressor):
     (True, 3.0)
     """
 
-    def __init__(
-        self,
-        rank: Any = "auto",
-        *,
-        shape: Any = None,
-        center: str = "auto",
-        scale: str = "auto",
-        ridge: Any = "auto",
-        clip: Any = None,
-        calibrate: float | None = None,
-        tol: float = 1e-9,
-        max_iter: int = 500,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        checkpoint: Any = None,
-        interrupt: str = "raise",
-    ) -> None:
-        super().__init__(
-            rank,
-            center=center,
-            scale=scale,
-            ridge=ridge,
-            clip=clip,
-            calibrate=calibrate,
-            tol=tol,
-            max_iter=max_iter,
-            max_time=max_time,
-            warm_start=warm_start,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            checkpoint=checkpoint,
-            interrupt=interrupt,
-        )
-        self.shape = shape
+    _: KW_ONLY
+    shape: Any = field(default=None, metadata=SHAPES)
 
 
 class TensorRegressor(MatrixRegressor):

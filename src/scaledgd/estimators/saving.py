@@ -215,7 +215,7 @@ def _matrix(e: Any) -> None:
     _shaped(e.column_offset_, (n2,))
     _number(e._noise, least=0)
     _must(isinstance(e.rank_, int), "the rank")
-    _must(isinstance(e._settings, tuple), "what the model depends on")
+    _must(isinstance(e._settings, (dict, tuple)), "what the model depends on")
     _rejected(e, cells.shape)
     model, (F, known) = e._model, e._solution
     _must(isinstance(model, RowModel), "no model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from ..factors import Tucker
-from .base import all_or_nothing
+from .base import SHAPES, all_or_nothing
 from .budget import Budget
 from .cells import Cells, magnitude, same_library, scaled_by
 from .completion import _sparse_outliers
@@ -245,7 +245,7 @@ class _TensorEstimator(EntrywiseEstimator):
         model = SliceModel(size, fit.factors, noise, fit.threshold, offsets, own_offset)
         self.noise_variance_ = float(fit.noise * size * size)
         self._model, self._cells, self._held = model, whole, held
-        self._settings = (self.center, self.ridge, self._outliers())
+        self._settings = self._asked()
         F, own = model.solve(whole)
         self.offsets_ = tuple(
             None if b is None else size * (own if k == 0 else b) for k, b in enumerate(offsets)
@@ -267,7 +267,7 @@ class _TensorEstimator(EntrywiseEstimator):
             and (ranks is None or ranks == old.ranks)
             and same_library(cells, self._cells)
             and 1e-3 < magnitude(cells) / self._model.size < 1e3
-            and self._settings == (self.center, self.ridge, self._outliers())
+            and {**self._settings, "rank": self.rank} == self._asked()
         )
 
     def _note(self, whole: Cells) -> None:
@@ -402,6 +402,7 @@ def _without(cells: Cells, offsets: tuple[Array | None, ...]) -> Cells:
     return cells.with_values(y)
 
 
+@dataclass(eq=False, repr=False)
 class TensorCompletion(_TensorEstimator):
     """Fill the holes of a tensor with a Tucker model of low multilinear rank.
 
@@ -441,44 +442,8 @@ class TensorCompletion(_TensorEstimator):
     True
     """
 
-    def __init__(
-        self,
-        rank: Any = "auto",
-        *,
-        outliers: Any = None,
-        center: str = "auto",
-        scale: str = "auto",
-        ridge: Any = "auto",
-        clip: Any = None,
-        calibrate: float | None = None,
-        tol: float = 1e-9,
-        max_iter: int = 500,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        checkpoint: Any = None,
-        interrupt: str = "raise",
-    ) -> None:
-        super().__init__(
-            rank,
-            center=center,
-            scale=scale,
-            ridge=ridge,
-            clip=clip,
-            calibrate=calibrate,
-            tol=tol,
-            max_iter=max_iter,
-            max_time=max_time,
-            warm_start=warm_start,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            checkpoint=checkpoint,
-            interrupt=interrupt,
-        )
-        self.outliers = outliers
+    _: KW_ONLY
+    outliers: Any = field(default=None, metadata=SHAPES)
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """Fill the holes of slices of mode 0, which need not have been seen before."""
