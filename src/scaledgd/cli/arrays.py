@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..estimators.tables import DENSE_LIMIT
+from ..estimators.reading import DENSE_LIMIT
 from . import parts
 from .failures import Failure, listed, reading, shown
 from .formats import Show

@@ -340,7 +340,7 @@ def _offsets(part: Triplets, settings: Settings) -> Settings:
 
     A later choice is taken only where its errors are smaller by 3 %.
     """
-    from ..estimators.matrix import CHOICES
+    from ..estimators.choosing import CHOICES
 
     sides = [(choice.center, choice.scale) for choice in CHOICES]
     given = settings.center, settings.scale

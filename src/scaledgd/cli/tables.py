@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..estimators.tables import available_memory
+from ..estimators.reading import available_memory
 from .arrays import READERS, ArrayTable
 from .failures import Failure
 from .formats import Show, format_of

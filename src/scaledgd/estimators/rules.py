@@ -1,7 +1,7 @@
-"""When a fit is over: stopping rules.
+"""Stopping rules of fits.
 
-A rule may remember the iterate before, and write into the last record of the history; more
-it must not keep to itself, or a fit that is gone on with would end elsewhere.
+A rule may remember the previous iterate, and write into the last record of the history. Rules
+must keep no other state, or a resumed fit could stop at another iterate.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Array = Any
 
 
 def difference(F: Any, G: Any, level: float = 0.0) -> float:
-    """‖X_F − X_G‖, without the cancellation that Gram matrices of both would bring.
+    """Return ‖X_F − X_G‖, without the cancellation of Gram matrices of both.
 
-    Or with it, where what is lost is small beside a level.
+    With it if the loss is small relative to a level.
     """
     xp = array_namespace(F.blocks[0])
     if not isinstance(F, Tucker) and F.modes[0].shape == G.modes[0].shape:
@@ -105,7 +105,7 @@ def stalled(share: float, over: int = 10) -> StoppingRule:
 
 
 def beside_residual(share: float) -> StoppingRule:
-    """Stop when X changes by a small share of the residual: noise hides what is to come."""
+    """Stop when X changes by a small share of the residual, because noise hides the rest."""
     last: list[Any] = []
 
     def rule(state: State, history: list[Record]) -> Stop | None:

@@ -239,7 +239,7 @@ class SpectrumDisplay(Display):
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(estimator)
-        noise, cells = None, getattr(estimator, "_cells", None)
+        noise, cells = None, getattr(estimator._model, "observations", None)
         even = getattr(estimator, "scale_", "none") == "none"
         if cells is not None and len(cells.shape) == 2 and even:
             rejected = estimator.outliers_.nnz if hasattr(estimator, "outliers_") else 0
@@ -357,11 +357,10 @@ class RankCurveDisplay(Display):
                 'rank_path_ has no held-out errors; fit with rank="auto", or use '
                 "scaledgd.rank_curve"
             )
-        model = getattr(estimator, "_model", None)
-        size, label = getattr(model, "size", 1.0), "held-out RMS error"
-        if model is None:
+        size, label = getattr(estimator._model, "size", None), "held-out RMS error"
+        if size is None:
             label += " / sd of y"
-        errors = size * np.sqrt(list(found.values()))
+        errors = (size or 1.0) * np.sqrt(list(found.values()))
         return cls(list(found), errors, None, estimator.rank_, label, unit).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:

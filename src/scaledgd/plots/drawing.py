@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..estimators.cells import Cells
+from ..estimators.local_observations import LocalObservations
 from ..estimators.packing import host
 
 Array = Any
@@ -83,16 +83,19 @@ def training_cells(estimator: Any, all_seen: bool = False) -> Any:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
-    if not hasattr(estimator, "_cells"):
+    model: Any = getattr(estimator, "_model", None)
+    if not hasattr(model, "observations"):
         raise TypeError(
             f"{type(estimator).__name__} was not fitted to the cells of a table or a tensor"
         )
-    cells, held = estimator._cells, getattr(estimator, "_held", None)
+    cells, held = model.observations, model.held
     if held is None or not all_seen:
         return cells
     pairs = zip(cells.coordinates, held.coordinates, strict=True)
     index = tuple(np.concatenate([host(i), host(j)]) for i, j in pairs)
-    return Cells(index, np.concatenate([host(cells.flat), host(held.flat)]), cells.shape)
+    return LocalObservations(
+        index, np.concatenate([host(cells.flat), host(held.flat)]), cells.shape
+    )
 
 
 def with_unit(label: str, unit: str) -> str:

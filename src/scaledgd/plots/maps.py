@@ -117,7 +117,7 @@ class MissingDisplay(Display):
         """
         from scipy import sparse
 
-        from ..estimators.tables import read_tensor
+        from ..estimators.reading import read_tensor
 
         cells = _stored(X) if sparse.issparse(X) else read_tensor(X, observed)[0]
         return cls._of(cells, modes).plot(ax, **kwargs)
@@ -218,10 +218,10 @@ def _attached(ax: Any, side: str, points: tuple[float, float], **kwargs: Any) ->
 
 def _stored(X: Any) -> Any:
     """The cells that a sparse matrix stores."""
-    from ..estimators.cells import Cells
+    from ..estimators.local_observations import LocalObservations
 
     entries = X.tocoo()
-    return Cells((entries.row, entries.col), entries.data, tuple(X.shape))
+    return LocalObservations((entries.row, entries.col), entries.data, tuple(X.shape))
 
 
 def _round_up(x: float) -> float:
