@@ -1,6 +1,7 @@
 """Pictures say what the models say: truths about the numbers drawn, not about pixels."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest

@@ -179,8 +179,8 @@ def _dense(values: Any, observed: Any) -> LocalObservations:
     if strange:
         raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
     if index is None:
-        return LocalObservations(None, values.astype(np.float64), values.shape)
-    return LocalObservations(index, found, values.shape)
+        return LocalObservations(None, values.copy(), values.shape)
+    return LocalObservations(index, found.astype(values.dtype, copy=False), values.shape)
 
 
 def sparse_entries(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
@@ -197,7 +197,7 @@ def sparse_entries(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
             "X stores some entry more than once; call X.sum_duplicates(), or average them"
         )
     keep = np.float32 if values.dtype == np.float32 else np.float64
-    data = LocalObservations((i, j), values.astype(np.float64), tuple(X.shape))
+    data = LocalObservations((i, j), values.astype(keep), tuple(X.shape))
     return data, Kind("sparse", np.dtype(keep), None, False)
 
 
@@ -221,7 +221,7 @@ def _torch_entries(X: Any, observed: Any, ndim: int | None) -> LocalObservations
         raise ValueError(f"X of shape {tuple(X.shape)} must have 2 dimensions or more, none empty")
     if xp.isdtype(X.dtype, "complex floating"):
         raise ValueError("Complex data not supported: X must be real")
-    X = xp.astype(X, xp.float64)
+    X = xp.astype(X, _floating(X))
     seen = ~xp.isnan(X)
     if observed is not None:
         seen = xp.asarray(observed, device=device(X))
@@ -246,10 +246,10 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
         values = values.detach()
         xp = array_namespace(values)
         kind = Kind("torch", _floating(values), None, False)
-        y = xp.astype(values, xp.float64)
+        y = xp.astype(values, kind.dtype)
     else:
         given = numeric("values", values)
-        kind, y = Kind("sparse", given.dtype, None, False), given.astype(np.float64)
+        kind, y = Kind("sparse", given.dtype, None, False), given.copy()
         index = tuple(np.asarray(i) for i in index) if isinstance(index, (tuple, list)) else index
     index = checks.index(index, shape)
     if y.ndim != 1 or y.shape[0] != index[0].shape[0]:
@@ -313,7 +313,7 @@ def _weights(name: str, w: Any, data: LocalObservations, allow_nan: bool = False
     if is_torch_array(data.y):
         w = xp.asarray(w, dtype=data.y.dtype, device=device(data.y))
     else:
-        w = numeric(name, w).astype(np.float64)
+        w = numeric(name, w).astype(data.y.dtype)
     bad = ~xp.isfinite(w)
     if allow_nan:
         bad = xp.isinf(w)
