@@ -679,8 +679,8 @@ template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> obs
     std::vector<int64_t*> index(d);
     nb::list arrays;
     for (size_t k = 0; k < d; ++k) arrays.append(nb::cast(made<int64_t>({m}, &index[k])));
-    double* values;  // in double precision, whatever they were
-    nb::object found = nb::cast(made<double>({m}, &values));
+    T* values;
+    nb::object found = nb::cast(made<T>({m}, &values));
     each(pieces, [&](int64_t a, int64_t b) {
         std::vector<int32_t> there(inner + 1);
         for (int64_t r = a; r < b; ++r) {
@@ -703,7 +703,7 @@ template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> obs
                 std::fill(index[k] + to, index[k] + to + count, rest % int64_t(x.shape(k)));
             for (int64_t e = 0; e < count; ++e) {
                 index[d - 1][to + e] = d > 1 ? there[e] : r;
-                values[to + e] = double(row[there[e]]);
+                values[to + e] = row[there[e]];
             }
         }
     });

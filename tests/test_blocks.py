@@ -7,7 +7,8 @@ import pytest
 from conftest import LIBRARIES, draw, first_below, library, trajectory
 
 import scaledgd as sg
-from scaledgd.initialize import widened
+from scaledgd.growth import widened
+from scaledgd.operators import BlockProblem
 
 SHAPE = (23, 17)
 
@@ -46,6 +47,11 @@ def factorisations(rng, dtype=float):
         yield "columns", sg.Bordered(draw(rng, n1, 2), draw(rng, n2, 3), u, None)
 
 
+def solved(A, F, k, gradient, weights=None, **given):
+    y = np.zeros(A.measured, dtype=gradient.dtype)
+    return A.solve_block(BlockProblem(F, k, y, sg.Squared(), **given), gradient, weights)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ridge", [None, "columns", "entries"])
 @pytest.mark.parametrize("operator", ["full", "entries"])
@@ -61,7 +67,7 @@ def test_row_systems_are_the_least_squares_of_a_block(operator, ridge, weighted)
                 "entries": rng.uniform(0.1, 1, F.blocks[k].shape),
             }[ridge]
             w = rng.uniform(0.5, 2, A.measured) if weighted else None
-            ours = A.solve_block(F, k, gradient, held, w)
+            ours = solved(A, F, k, gradient, w, ridge=held).step
             theirs = dense_solution(A, F, k, gradient, held, w)
             np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8, err_msg=f"{name} {k}")
 
@@ -72,7 +78,7 @@ def test_row_systems_of_complex_factors_and_of_tensors():
     ((_, F),) = factorisations(rng, complex)
     for k in (0, 1):
         gradient = draw(rng, *F.blocks[k].shape, dtype=complex)
-        step = A.solve_block(F, k, gradient)
+        step = solved(A, F, k, gradient).step
         # the gradient of ½‖A(X_D)‖² at the solution is the one given
         there = F.pullback_block(A.adjoint(A.apply(F.linear(k, step))), k)
         np.testing.assert_allclose(there, gradient, rtol=1e-6, atol=1e-7)
@@ -81,7 +87,7 @@ def test_row_systems_of_complex_factors_and_of_tensors():
     for B in (entries(rng, shape), sg.Full(shape)):
         for k in range(4):
             gradient = draw(rng, *T.blocks[k].shape)
-            step = B.solve_block(T, k, gradient, steps=60)
+            step = solved(B, T, k, gradient, steps=60).step
             there = T.pullback_block(B.adjoint(B.apply(T.linear(k, step))), k)
             size = np.abs(gradient).max()
             assert np.abs(there - gradient).max() < (1e-6 if k < 3 else 0.05) * size
@@ -92,7 +98,7 @@ def test_the_inverses_of_row_systems():
     A = entries(rng)
     _, F = next(factorisations(rng))
     ridge = rng.uniform(0.1, 1, F.L.shape)
-    _, diagonals, total = A.solve_block(F, 0, F.L, ridge, spread=True)
+    _, diagonals, total = solved(A, F, 0, F.L, ridge=ridge, spread=True)
     i, j = A.index
     expected = np.zeros((SHAPE[0], 3, 3))
     for row in range(SHAPE[0]):
@@ -107,7 +113,7 @@ def test_conjugate_gradients_for_a_general_operator():
     A = sg.Sensing(draw(rng, 300, 8, 6))
     F = sg.LowRank(draw(rng, 8, 2), draw(rng, 6, 2))
     gradient = draw(rng, 8, 2)
-    step = A.solve_block(F, 0, gradient, steps=50)
+    step = solved(A, F, 0, gradient, steps=50).step
     theirs = dense_solution(A, F, 0, gradient, None, None)
     assert np.linalg.norm(step - theirs) < 0.02 * np.linalg.norm(theirs)
 
@@ -235,7 +241,7 @@ def test_a_ridge_is_part_of_the_objective():
     a, b = plain.linearize(F), held.linearize(F)
     np.testing.assert_allclose(float(b.value) - float(a.value), extra)
     np.testing.assert_allclose(b.gradient[1] - a.gradient[1], ridge[1] * F.R)
-    best = F.moved(0, -b.block_step(0))
+    best = F.moved(0, -b.view.block_step(0))
     assert np.abs(held.linearize(best).gradient[0]).max() < 1e-8
 
 
@@ -273,7 +279,7 @@ def test_variational_finds_noise_and_rank():
     noisy = sg.Observed(problem.operator, problem.y + 0.1 * size * draw(rng, problem.y.size))
     start = sg.solve(noisy, sg.spectral(6), sg.Alternating(), max_iter=8).factors
     result = sg.solve(noisy, start, sg.Variational(), max_iter=60)
-    posterior = result.state.memory["posterior"]
+    posterior = result.state.memory.method
     assert 0.9 < posterior.noise / (0.1 * size) ** 2 < 1.07
     s = np.linalg.svd(result.factors.full())[1]
     assert s[3] < 0.1 * s[2]

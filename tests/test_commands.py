@@ -1,4 +1,4 @@
-"""``scaledgd demo`` and ``scaledgd reproduce``, as a person types them."""
+"""``scaledgd demo`` and ``scaledgd reproduce``."""
 
 import re
 import subprocess

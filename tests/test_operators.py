@@ -164,7 +164,7 @@ def test_many_entries_are_gathered_in_chunks(monkeypatch):
     F = sg.LowRank(draw(rng, 9, 2), draw(rng, 7, 2))
     index = np.unravel_index(np.arange(63), (9, 7))
     whole = F.at(index)
-    monkeypatch.setattr("scaledgd.kernels.CHUNK", 10)
+    monkeypatch.setattr("scaledgd.kernels.generic.CHUNK", 10)
     np.testing.assert_array_equal(F.at(index), whole)
     np.testing.assert_allclose(whole, F.full().ravel(), atol=1e-14)
 

@@ -6,7 +6,7 @@ from conftest import first_below, trajectory
 
 import scaledgd as sg
 from scaledgd.experiments import overparameterised
-from scaledgd.initialize import smallest_square
+from scaledgd.growth import smallest_square
 
 N, R = 60, 3
 

@@ -7,6 +7,7 @@ import pytest
 from conftest import draw, first_below, full_iterates, invertible, trajectory
 
 import scaledgd as sg
+from scaledgd.kernels import Pattern
 from scaledgd.linalg import unfold
 
 SHAPES = {2: (7, 6), 3: (7, 6, 5), 4: (5, 4, 3, 4), 5: (4, 3, 3, 2, 3)}
@@ -73,7 +74,7 @@ def test_dot(order, name, dtype):
 @pytest.mark.parametrize("name", ["Full", "Entries"])
 @pytest.mark.parametrize("order", SHAPES)
 def test_contractions_unfoldings_and_squares(order, name, dtype, monkeypatch):
-    monkeypatch.setattr("scaledgd.kernels.CHUNK", 2000)  # several chunks even here
+    monkeypatch.setattr("scaledgd.kernels.generic.CHUNK", 2000)  # several chunks even here
     rng = np.random.default_rng(2)
     A = operators(order, dtype, rng)[name]
     Z = A.adjoint(draw(rng, *A.measured, dtype=dtype))
@@ -524,27 +525,28 @@ def test_nothing_of_the_size_of_the_tensor_is_made():
 @pytest.mark.parametrize("ranks", [(2, 3, 8), (8, 3, 2), (3, 8, 2)])
 def test_unequal_ranks_cost_the_product_over_the_largest(ranks, monkeypatch):
     """No temporary has more than about Π r_k / max r_k numbers per entry."""
-    from scaledgd import kernels
+    from scaledgd.kernels.scipy import SciPy
 
     rng = np.random.default_rng(15)
     shape = (20, 20, 20)
     index = np.unravel_index(rng.permutation(8000)[:4000], shape)
     F = sg.Tucker(tuple(draw(rng, 20, r) for r in ranks), draw(rng, *ranks))
     operator = sg.Entries(index, shape)
-    object.__setattr__(operator, "pattern", kernels.Pattern(index, shape))  # the reference
+    reference = SciPy()
+    object.__setattr__(operator, "pattern", Pattern(index, shape, reference))
     problem = sg.Observed(operator, draw(rng, 4000))
     widths = []
-    original = kernels.scatter
+    original = reference.scatter
     monkeypatch.setattr(
-        kernels, "scatter", lambda i, v, n: widths.append(v.shape[0]) or original(i, v, n)
+        reference, "scatter", lambda i, v, n: widths.append(v.shape[0]) or original(i, v, n)
     )
     grads = problem.linearize(F).gradient
     product = int(np.prod(ranks))
     assert max(widths) <= product // max(ranks)
     Z = np.zeros(shape)
     Z[index] = F.at(index) - problem.y
-    reference = sg.Observed(sg.Full(shape), F.full() - Z).linearize(F).gradient
-    for g, h in zip(grads, reference, strict=True):
+    expected = sg.Observed(sg.Full(shape), F.full() - Z).linearize(F).gradient
+    for g, h in zip(grads, expected, strict=True):
         np.testing.assert_allclose(g, h, atol=1e-9)
 
 
@@ -562,20 +564,21 @@ def test_projection_leaves_an_uncompressed_mode_alone():
 
 def test_a_long_mode_does_not_slow_the_gradient():
     """Chunks are no shorter than what they are added up into: one of each here."""
-    from scaledgd import kernels
+    from scaledgd.kernels.scipy import SciPy
 
     rng = np.random.default_rng(17)
     shape, m = (200_000, 30, 20), 50_000
     index = tuple(rng.integers(0, n, m) for n in shape)
-    pattern = kernels.Pattern(index, shape)
     modes = tuple(draw(rng, n, 3) for n in shape)
     calls = []
-    original = kernels.scatter
-    kernels.scatter = lambda *args: calls.append(1) or original(*args)
-    try:
-        pattern.tucker_gradients(draw(rng, m), modes, draw(rng, 3, 3, 3))
-    finally:
-        kernels.scatter = original
+
+    class Counted(SciPy):
+        def scatter(self, *args):
+            calls.append(1)
+            return super().scatter(*args)
+
+    pattern = Pattern(index, shape, Counted())
+    pattern.tucker_gradients(draw(rng, m), modes, draw(rng, 3, 3, 3))
     assert len(calls) == 3
 
 

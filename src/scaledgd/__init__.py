@@ -11,42 +11,17 @@ from typing import TYPE_CHECKING, Any
 from . import datasets, metrics
 from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
 from .files import FileError
-from .initialize import diagonal_deleted, grown, hosvd, incoherence, mixed, small_random, spectral
-from .losses import (
-    Absolute,
-    HardTrim,
-    Loss,
-    SoftTrim,
-    Squared,
-    TopTrim,
-    median_threshold,
-    thresholds,
-)
-from .methods import (
-    Alternating,
-    GradientDescent,
-    NonNegative,
-    ScaledGD,
-    ScaledLBFGS,
-    geometric,
-    line_search,
-    polyak,
-)
+from .growth import grown, mixed
+from .initialize import diagonal_deleted, hosvd, incoherence, small_random, spectral
+from .losses import Absolute, HardTrim, Loss, SoftTrim, Squared, TopTrim
+from .methods import Alternating, GradientDescent, NonNegative, ScaledGD, ScaledLBFGS
 from .operators import Entries, Full, Operator, RankOne, Sensing, Weighted
-from .problems import HankelCompletion, Observed
-from .solve import (
-    DivergenceWarning,
-    Interrupted,
-    Result,
-    State,
-    Stop,
-    gradient_norm,
-    iterate,
-    loss_change,
-    solve,
-    time_limit,
-)
-from .variational import Variational
+from .problems import HankelCompletion, Observed, Problem, View
+from .solve import DivergenceWarning, Interrupted, Memory, Result, State, iterate, solve
+from .steps import geometric, line_search, polyak
+from .stopping import Stop, gradient_norm, loss_change, time_limit
+from .thresholds import median_threshold, thresholds
+from .variational import Posterior, Variational
 
 if TYPE_CHECKING:
     from .estimators import (
@@ -101,10 +76,13 @@ __all__ = [
     "LowRank",
     "MatrixCompletion",
     "MatrixRegressor",
+    "Memory",
     "MissingDisplay",
     "NonNegative",
     "Observed",
     "Operator",
+    "Posterior",
+    "Problem",
     "RankCurveDisplay",
     "RankOne",
     "ResidualDisplay",
@@ -128,6 +106,7 @@ __all__ = [
     "TopTrim",
     "Tucker",
     "Variational",
+    "View",
     "Weighted",
     "datasets",
     "diagonal_deleted",

@@ -1,6 +1,6 @@
 """What an adjoint returns: a gradient Z in the ambient space, never formed where it has structure.
 
-Everything a method or a start needs of Z is its contraction with mode matrices.
+Methods and starts need nothing of Z but its contractions with mode matrices.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Trees of plain values and arrays in one file: no pickle, a checksum, written atomically.
 
-A file is an uncompressed zip of ``tree.json`` and one ``.npy`` per array, so `numpy.load` opens
-it too. Its last 64 bytes, in the comment of the zip, are the SHA-256 of all bytes before them.
-Nothing is believed before that has been compared; and because anybody can compute a
-checksum, nothing is executed and nothing is allocated afterwards that the size of the file
-does not account for.
+A file is an uncompressed zip archive of ``tree.json`` and one ``.npy`` file per array, so
+`numpy.load` opens it too. Its last 64 bytes, in the comment of the archive, are the SHA-256 of all
+bytes before them. The checksum is compared first. Because anybody can compute a checksum, a file
+with a valid one is not trusted either: nothing in it is executed, and no more memory is allocated
+than its size accounts for.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from typing import IO, Any
 import numpy as np
 
 Tree = Any
-"""dict with string keys, list, tuple, None, bool, int, float, str, numpy.ndarray."""
+"""Nested dict with string keys, list, tuple, None, bool, int, float, str, numpy.ndarray."""
 
 FORMAT = 1
 MARK = b"scaledgd sha256 "
 DIGITS = 64
 TREE_LIMIT = 1 << 20
-"""Bytes of JSON: numbers that are many belong into arrays."""
+"""Size of ``tree.json`` in bytes, at most. Many numbers belong in arrays."""
 PLAIN = "biufMmU"
-"""Kinds of arrays; none of them can hold objects."""
+"""Allowed kinds of dtypes. None of them can hold Python objects."""
 
 _serial = itertools.count()
 
 
 class FileError(ValueError):
-    """A file that is damaged, of another kind, or not to be trusted."""
+    """A file is damaged, of another kind, or not written by this library."""
 
 
 # ---- writing
 
 
 def write(path: str | os.PathLike[str], tree: Tree, kind: str, version: str) -> None:
-    """Write a tree; whoever reads meanwhile, or after a crash, finds the old file or the new.
+    """Write a tree atomically: a reader finds the old file or the new one, even after a crash.
 
     Parameters
     ----------
     path : str or path
     tree : nested dict, list, tuple, None, bool, int, float, str, numpy.ndarray
     kind : str
-        What `read` must be asked for.
+        The kind that `read` must be given.
     version : str
-        Of the library, for messages.
+        Version of the library, for messages.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def write(path: str | os.PathLike[str], tree: Tree, kind: str, version: str) -> 
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(name)  # a fixed date: equal trees make equal files
+    return zipfile.ZipInfo(name)  # with a fixed date, so that equal trees give equal files
 
 
 def _encoded(x: Any, arrays: list[Any]) -> Any:
@@ -113,7 +113,7 @@ def _encoded(x: Any, arrays: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Any:
-    """A new file that takes the place of another when it is whole."""
+    """Open a temporary file that replaces `path` at the end, if nothing fails."""
     target = Path(os.path.realpath(path))
     name = f".{target.name}.{os.getpid()}-{threading.get_ident()}-{next(_serial)}.tmp"
     temporary = target.with_name(name)
@@ -126,7 +126,7 @@ def replacing(path: str | os.PathLike[str]) -> Any:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    with contextlib.suppress(OSError):  # the name itself outlives a power cut
+    with contextlib.suppress(OSError):  # so that the rename survives a power failure
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -135,7 +135,7 @@ def replacing(path: str | os.PathLike[str]) -> Any:
 
 
 def clear(path: str | os.PathLike[str]) -> None:
-    """Remove what writers of a file left behind when they were killed."""
+    """Remove temporary files of `path` whose processes no longer exist."""
     target = Path(os.path.realpath(path))
     pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-\d+-\d+\.tmp")
     for left in target.parent.iterdir():
@@ -156,7 +156,7 @@ def _alive(process: int) -> bool:
 
 
 def _digest(f: IO[bytes], size: int) -> bytes:
-    """The SHA-256 of all bytes of a file but the last ones."""
+    """Return the SHA-256 of a file of `size` bytes without its last `DIGITS` bytes."""
     f.seek(0)
     sha, left = hashlib.sha256(), size - DIGITS
     while left > 0:
@@ -172,18 +172,22 @@ def _digest(f: IO[bytes], size: int) -> bytes:
 
 
 def read(path: str | os.PathLike[str], kind: str) -> Tree:
-    """The tree in a file.
+    """Read the tree in a file.
 
     Parameters
     ----------
     path : str or path
     kind : str
-        As it was written.
+        The kind that was given to `write`.
+
+    Returns
+    -------
+    tree : nested dict, list, tuple, None, bool, int, float, str, numpy.ndarray
 
     Raises
     ------
     FileError
-        Where the file is not exactly as it was written.
+        If the file is not exactly as it was written.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{os.fspath(path)} is not a regular file")
@@ -194,7 +198,7 @@ def read(path: str | os.PathLike[str], kind: str) -> Tree:
             return _tree(f, size, kind)
         except FileError as error:
             raise FileError(f"{os.fspath(path)} {error}") from None
-        except Exception as error:  # whatever a hostile file makes a parser raise
+        except Exception as error:  # a hostile file can make the parsers raise anything
             raise FileError(f"{os.fspath(path)} cannot be read: {error}") from None
 
 
@@ -260,7 +264,7 @@ def _array(z: zipfile.ZipFile, name: str, whole: int) -> Any:
     if dtype.kind not in PLAIN or dtype.names is not None or dtype.subdtype is not None:
         raise FileError(f"has an array of {str(dtype)[:40]}, which this library does not write")
     left = size - member.tell()
-    # what is empty takes no space, but may still be long
+    # an empty array takes no space, but its shape may still be huge
     large = max(dtype.itemsize, math.prod(max(n, 1) for n in shape)) > whole
     wrong = fortran or large or min(shape, default=0) < 0
     if wrong or math.prod(shape) * dtype.itemsize != left:
@@ -269,7 +273,7 @@ def _array(z: zipfile.ZipFile, name: str, whole: int) -> Any:
     if dtype.kind == "b" and bool(np.any(values.view(np.uint8) > 1)):
         raise FileError("has a boolean that is neither true nor false")
     if dtype.kind == "U":
-        values.tolist()  # raises where a character is none
+        values.tolist()  # raises if a code point is invalid
     return values
 
 

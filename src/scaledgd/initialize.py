@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,31 +12,40 @@ from array_api_compat import array_namespace
 
 from . import checks
 from .ambient import Ambient, Dense
-from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
+from .factors import Factors, LowRank, Symmetric, Tucker
 from .linalg import (
     adjoint,
     fix_signs,
     gaussian,
-    gram,
     identity,
-    magnitude2,
     mode_product,
     sketched_svd,
     top_eigh,
     truncated_svd,
 )
-from .methods import Projection, ScaledGD, ScaledLBFGS, check_projection
-from .solve import Init, Method, Problem, State, loss_change, solve
+from .problems import Problem
+from .solve import Init
+from .steps import Projection, check_projection
 
 Array = Any
 Seed = int | np.random.Generator | None
 
 
 def incoherence(radius: float) -> Callable[[Any], Any]:
-    """The scaled projection P_B: rows are shortened to √n₁ ‖L_i Rᴴ‖ ≤ radius, and so for R.
+    """Return the scaled projection P_B, which shortens rows to √n₁ ‖L_i Rᴴ‖ ≤ radius.
 
-    It is the projection in ScaledGD's norm, so it commutes with reparameterisation. The
-    radius must be at least √n times the largest row norm of X⋆; C √(μr) σ₁ is, for C ≥ 1.
+    It does the same for R. It is the projection in ScaledGD's norm, so it commutes with
+    reparameterisation. The radius must be at least √n times the largest row norm of X⋆;
+    C √(μr) σ₁ is, for C ≥ 1.
+
+    Parameters
+    ----------
+    radius : float
+
+    Returns
+    -------
+    callable
+        A function of factors that returns factors.
 
     Examples
     --------
@@ -76,10 +84,11 @@ def spectral(
     rounds: int | None = None,
     rng: Seed = 0,
 ) -> Init:
-    """The best rank-r approximation of the backprojection A*(y), its spectrum split evenly.
+    """Return the start from the best rank-r approximation of the backprojection A*(y).
 
-    Computed by products with the backprojection only, from a seeded block, with the signs
-    fixed: the same problem gives the same start.
+    Both factors get the square roots of the singular values. Computed by products with the
+    backprojection only, from a seeded block, with the signs fixed: the same problem gives the
+    same start.
 
     Parameters
     ----------
@@ -96,9 +105,14 @@ def spectral(
     tol : float, optional
         Accuracy of the singular vectors; a few hundred ulp by default.
     rounds : int, optional
-        Do not wait for accuracy: so many rounds of a randomised subspace iteration.
+        Use this many rounds of a randomised subspace iteration, whatever the accuracy.
     rng : int or numpy.random.Generator
         Draws the first block of the iteration.
+
+    Returns
+    -------
+    start
+        A function of the problem that returns factors.
 
     Examples
     --------
@@ -156,14 +170,14 @@ def _top(
     rng: np.random.Generator,
     tol: float | None,
 ) -> tuple[Array, Array]:
-    """The largest eigenvalues of a Hermitian operator, and eigenvectors with fixed signs."""
+    """Return the largest eigenvalues of a Hermitian operator, and eigenvectors with fixed signs."""
     block = gaussian((n, min(rank + 4, n)), rng, example)
     values, U = top_eigh(apply, block, rank, tol)
     return values, U * fix_signs(U)[None, :]
 
 
 def _gram_times(M: Ambient, drop: Array, V: Array) -> Array:
-    """(M Mᴴ − diag(drop)) V."""
+    """Return (M Mᴴ − diag(drop)) V."""
     return M.times(M.adjoint_times(V)) - drop * V
 
 
@@ -176,7 +190,7 @@ def _mode_subspaces(
     tol: float | None,
     rng: Seed,
 ) -> tuple[Array, ...]:
-    """For every mode the top eigenvectors of the Gram of its unfolding.
+    """Return for every mode the top eigenvectors of the Gram of its unfolding.
 
     Its diagonal is multiplied by `diagonal`. A mode that is not compressed keeps the
     identity. With `sequential` each mode is compressed before the next is looked at.
@@ -208,7 +222,7 @@ def hosvd(
     tol: float | None = None,
     rng: Seed = 0,
 ) -> Init:
-    """The higher-order SVD of the backprojection, truncated to multilinear ranks.
+    """Return the start from the truncated higher-order SVD of the backprojection.
 
     Parameters
     ----------
@@ -217,8 +231,15 @@ def hosvd(
     sequential : bool
         Truncate each mode before the next is decomposed: cheaper, and as accurate up to a
         factor √d. Dense data only.
-    tol, rng
+    tol : float, optional
         As in `spectral`.
+    rng : int or numpy.random.Generator
+        As in `spectral`.
+
+    Returns
+    -------
+    start
+        A function of the problem that returns factors.
 
     Examples
     --------
@@ -247,7 +268,7 @@ def diagonal_deleted(
     tol: float | None = None,
     rng: Seed = 0,
 ) -> Init:
-    """The start of tensor completion: subspaces from Grams without their diagonal.
+    """Return the start of tensor completion: subspaces from Grams without their diagonal.
 
     Where few entries are seen, the diagonal of M_k M_kᴴ is dominated by sampling noise.
 
@@ -259,8 +280,15 @@ def diagonal_deleted(
     variant : {"text", "unbiased"}
         Delete the diagonal, as the monograph says, or multiply it by p = 1/scale of the
         problem, which makes the Gram unbiased, as its authors' code does.
-    tol, rng
+    tol : float, optional
         As in `spectral`.
+    rng : int or numpy.random.Generator
+        As in `spectral`.
+
+    Returns
+    -------
+    start
+        A function of the problem that returns factors.
 
     Examples
     --------
@@ -277,7 +305,7 @@ def diagonal_deleted(
     def start(problem: Problem) -> Factors:
         r = checks.ranks(ranks, problem.shape)
         Z = problem.backproject()
-        diagonal = 0.0 if variant == "text" else 1 / getattr(problem, "scale", 1.0)
+        diagonal = 0.0 if variant == "text" else problem.sampling
         modes = _mode_subspaces(Z, r, problem.example, diagonal, False, tol, rng)
         factors = Tucker(modes, Z.contract(modes))
         return factors if project is None else project(factors)
@@ -285,100 +313,28 @@ def diagonal_deleted(
     return start
 
 
-def widened(state: State, columns: int, tol: float | None = 1e-3, rng: Seed = 0) -> Factors:
-    """The factors of a state with more columns: the top singular pairs of what is unexplained.
-
-    All new columns together are as long as fits the data best.
-    """
-    F: Any = state.factors
-    if state.ambient is None or not isinstance(F, LowRank | Bordered):
-        raise TypeError("only LowRank and Bordered factors of an Observed problem can be widened")
-    problem = state.problem
-    Z = state.ambient()
-    xp, seeded = array_namespace(F.L), np.random.default_rng(rng)
-    U, s, V = truncated_svd(Z.times, Z.adjoint_times, F.shape, columns, F.L, seeded, tol)
-    weights = xp.astype(s, F.L.dtype)[None, :]
-    measured = problem.operator.apply(LowRank(U * weights, V))
-    along, square = xp.sum(s * s) / problem.scale, xp.sum(magnitude2(measured))
-    root = xp.sqrt(weights * (along / square)) if float(square) > 0 else 0 * weights
-    r = F.rank
-    L = xp.concat([F.L[:, :r], -U * root, F.L[:, r:]], axis=1)
-    return replace(F, L=L, R=xp.concat([F.R[:, :r], V * root, F.R[:, r:]], axis=1))
-
-
-def grown(
-    rank: int,
-    method: Method | None = None,
-    *,
-    start: Factors | None = None,
-    tol: float = 1e-3,
-    max_iter: int = 60,
-    rng: Seed = 0,
-    run: Callable[..., Any] = solve,
-) -> Init:
-    """Grow the rank one column at a time: for few observations, and extreme κ.
-
-    Each new column is the top singular pair of the residual, and the fit is refined before
-    the next. So the large singular values are settled before the small ones, which sampling
-    noise would drown in a spectral start, are looked for.
-
-    Parameters
-    ----------
-    rank : int
-    method : Method
-        Refines each rank but the last; `ScaledLBFGS` by default.
-    start : Factors, optional
-        `LowRank` or `Bordered` factors of a lower rank to begin with; by default the
-        spectral start of rank 1.
-    tol : float
-        Each rank is refined until the loss changes by less than this share of itself,
-    max_iter : int
-        or for so many iterations.
-    rng : int or numpy.random.Generator
-    run : callable
-        Takes the arguments of `solve`, and runs the refinements.
-
-    Examples
-    --------
-    >>> import scaledgd as sg
-    >>> problem, truth = sg.datasets.matrix_completion(90, 80, rank=4, kappa=1e4, p=0.3, rng=0)
-    >>> result = sg.solve(problem, sg.grown(4), sg.ScaledLBFGS(), max_iter=200)
-    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-8)
-    True
-    """
-    refine = ScaledLBFGS() if method is None else method
-
-    def grow(problem: Problem) -> Factors:
-        r = checks.rank(rank, problem.shape)
-        factors: Any = spectral(1, tol=1e-3, rng=rng)(problem) if start is None else start
-        while factors.rank < r:
-            stop = loss_change(tol)
-            most = max_iter if math.prod(factors.L.shape) else 0
-            state = run(problem, factors, refine, max_iter=most, stop=stop).state
-            factors = widened(state, 1, rng=rng)
-        grown_factors: Factors = factors
-        return grown_factors
-
-    return grow
-
-
 def small_random(
     rank: int | tuple[int, ...], scale: float, rng: Seed = None, *, symmetric: bool | None = None
 ) -> Init:
-    """Independent Gaussian factors: L has entries scale · N(0, 1/n₁), R scale · N(0, 1/n₂).
+    """Return a random start: L has entries scale · N(0, 1/n₁), R scale · N(0, 1/n₂).
 
-    For tensors, and for a tuple of ranks, Tucker factors with entries N(0, 1/n_k), which are
-    nearly orthonormal, and a core of norm about `scale`: with a large scale a random start.
+    For tensors, and for a tuple of ranks, it makes Tucker factors with entries N(0, 1/n_k), which
+    are nearly orthonormal, and a core of norm about `scale`.
 
     Parameters
     ----------
     rank : int, or tuple of multilinear ranks
         May exceed the rank of X⋆.
     scale : float
-        The monograph's α; ScaledGD(λ) wants it small.
+        The monograph's α; small for ScaledGD(λ).
     rng : int or numpy.random.Generator, optional
     symmetric : bool, optional
         Make `Symmetric` factors; by default where the operator is `RankOne`.
+
+    Returns
+    -------
+    start
+        A function of the problem that returns factors.
 
     Examples
     --------
@@ -407,80 +363,5 @@ def small_random(
         if _wants_symmetric(symmetric, problem):
             return Symmetric(scale * block(problem.shape[0], r))
         return LowRank(scale * block(problem.shape[0], r), scale * block(problem.shape[1], r))
-
-    return start
-
-
-def smallest_square(factors: Factors) -> float:
-    """The smallest σ²_min of the blocks: what the switch of `mixed` compares with λ."""
-    xp = array_namespace(factors.blocks[0])
-    return min(float(xp.min(xp.linalg.eigvalsh(gram(B)))) for B in factors.blocks)
-
-
-def mixed(
-    rank: int,
-    damping: float,
-    scale: float,
-    rng: Seed = None,
-    *,
-    symmetric: bool | None = None,
-    step: Any = None,
-    max_iter: int = 500,
-) -> Init:
-    """ScaledGD(λ) from a small random start, until ScaledGD without damping can take over.
-
-    It can once σ²_min of every block is at least λ and has settled: it changed by less
-    than 10 % and the loss did not rise. Where it settles below λ, λ is halved, because a
-    λ above σ_r(X⋆) would never let it through; but not below a thousandth of what it was. If
-    `max_iter` warm-up steps do not get there (the rank may exceed what the data hold) the
-    iterate of least loss is returned.
-
-    Parameters
-    ----------
-    rank : int
-    damping : float
-        λ to begin with.
-    scale : float
-        Of the small random start.
-    rng : int or numpy.random.Generator, optional
-    symmetric : bool, optional
-        As in `small_random`.
-    step : number or rule, optional
-        Of the warm-up.
-    max_iter : int
-        Warm-up steps at most.
-
-    Examples
-    --------
-    >>> import scaledgd as sg
-    >>> problem, truth = sg.datasets.matrix_completion(60, 50, rank=3, kappa=5, p=0.7, rng=0)
-    >>> warm = sg.mixed(3, damping=0.05, scale=1e-6, rng=0)
-    >>> result = sg.solve(problem, warm, sg.ScaledGD(), max_iter=80)
-    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-7)
-    True
-    """
-    damping = checks.number("damping", damping, least=0, open_=True)
-    max_iter = checks.count("max_iter", max_iter, least=1)
-
-    def start(problem: Problem) -> Factors:
-        if len(problem.shape) != 2:
-            raise ValueError(f"mixed is for matrices, not for shape {problem.shape}; use hosvd")
-        state = problem.linearize(small_random(rank, scale, rng, symmetric=symmetric)(problem))
-        best, lam = state, damping
-        value, smallest = float(state.value), smallest_square(state.factors)
-        for _ in range(max_iter):
-            factors, memory = ScaledGD(step, lam)(problem, state)
-            state = problem.linearize(factors, state.t + 1, memory)
-            last_value, value = value, float(state.value)
-            last_smallest, smallest = smallest, smallest_square(state.factors)
-            if not math.isfinite(value):
-                break
-            if value <= float(best.value):
-                best = state
-            if value <= last_value and abs(smallest - last_smallest) < 0.1 * smallest:
-                if smallest >= lam:
-                    return state.factors
-                lam = max(lam / 2, 1e-3 * damping)
-        return best.factors
 
     return start

@@ -1,4 +1,4 @@
-"""The little dense algebra, in array-API calls only."""
+"""Small dense algebra, in array-API calls only."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def conj(x: Array) -> Array:
 
 
 def adjoint(M: Array) -> Array:
-    """Mᴴ."""
+    """Return Mᴴ."""
     return conj(M).T
 
 
 def gram(M: Array) -> Array:
-    """MᴴM, which is r × r."""
+    """Return MᴴM, which is r × r."""
     return adjoint(M) @ M
 
 
 def mode_product(T: Array, M: Array, mode: int) -> Array:
-    """T ×_mode M: every mode-fibre of T is multiplied by M."""
+    """Return T ×_mode M: every mode-fibre of T is multiplied by M."""
     xp = array_namespace(T)
     return xp.moveaxis(xp.tensordot(T, M, axes=((mode,), (1,))), -1, mode)
 
 
 def mode_products(T: Array, matrices: Sequence[Array], skip: int | None = None) -> Array:
-    """T ×_j matrices[j] for every j but `skip`."""
+    """Return T ×_j matrices[j] for every j but `skip`."""
     for j, M in enumerate(matrices):
         if j != skip:
             T = mode_product(T, M, j)
@@ -45,26 +45,26 @@ def mode_products(T: Array, matrices: Sequence[Array], skip: int | None = None) 
 
 
 def unfold(T: Array, mode: int) -> Array:
-    """The matrix whose rows are indexed by `mode`; columns run over the others in C order."""
+    """Return the matrix whose rows are indexed by `mode`; columns are in C order."""
     xp = array_namespace(T)
     return xp.reshape(xp.moveaxis(T, mode, 0), (T.shape[mode], -1))
 
 
 def magnitude2(x: Array) -> Array:
-    """|x|², entrywise."""
+    """Return |x|², entrywise."""
     xp = array_namespace(x)
     return xp.real(x) ** 2 + xp.imag(x) ** 2 if is_complex(x) else x * x
 
 
 def inner(a: Array, b: Array) -> Array:
-    """Re⟨a, b⟩, a 0-d array: the inner product in which gradients are taken."""
+    """Return Re⟨a, b⟩, a 0-d array: the inner product in which gradients are taken."""
     xp = array_namespace(a, b)
     product = xp.sum(conj(a) * b)
     return xp.real(product) if is_complex(product) else product
 
 
 def square(x: Array) -> Array:
-    """Σ |x|², a 0-d array."""
+    """Return Σ |x|², a 0-d array."""
     if isinstance(x, np.ndarray) and not is_complex(x):
         flat = np.ravel(x)
         return np.asarray(flat @ flat)  # makes no array of squares
@@ -72,14 +72,29 @@ def square(x: Array) -> Array:
 
 
 def norm(x: Array) -> Array:
-    """The Frobenius norm, a 0-d array."""
+    """Return the Frobenius norm, a 0-d array."""
     xp = array_namespace(x)
     return xp.sqrt(square(x))
 
 
+def on_host(x: Array) -> Array:
+    """Return a 0-d array as a number where reading it costs nothing, and as it is elsewhere."""
+    return float(x) if isinstance(x, np.ndarray | np.generic) else x
+
+
+def plain_float(x: Array) -> float:
+    """Return a 0-d array as a number; torch tensors are detached first."""
+    return float(x.detach() if hasattr(x, "detach") else x)
+
+
 def epsilon(x: Array) -> float:
-    """The relative spacing of the numbers in x."""
+    """Return the relative spacing of the numbers in x."""
     return float(array_namespace(x).finfo(x.dtype).eps)
+
+
+def smallest(x: Array) -> float:
+    """Return the smallest normal number of the type of x."""
+    return float(array_namespace(x).finfo(x.dtype).smallest_normal)
 
 
 def identity(n: int, like: Array) -> Array:
@@ -87,14 +102,20 @@ def identity(n: int, like: Array) -> Array:
 
 
 def inverse(G: Array, damping: float | Array = 0.0) -> Array:
-    """(G + damping · I)⁻¹ for a small Hermitian G; its pseudo-inverse where that is singular.
+    """Return (G + damping · I)⁻¹ for a small Hermitian G, or a pseudo-inverse if it is singular.
 
-    The pseudo-inverse, because a gradient has no part where the Gram of its partner has
-    none: factors of zero stay where they are. NaN where G is not finite, which the loop
-    reports.
+    A pseudo-inverse will do, because a gradient has no part where the Gram of its partner has
+    none: factors of zero stay where they are. NaN where G is not finite, which the loop reports.
     """
     xp = array_namespace(G)
     G = G + damping * identity(G.shape[0], like=G)
+    if hasattr(xp.linalg, "inv_ex"):
+        # Looking whether G is singular would make a device wait. With a little added to it, what
+        # is amplified lies where the partner vanishes, and does not change X.
+        little = 100 * epsilon(G) * xp.real(xp.linalg.trace(G))
+        plain, failed = xp.linalg.inv_ex(G)
+        held = xp.linalg.inv_ex(G + (little + smallest(G)) * identity(G.shape[0], like=G))[0]
+        return xp.where(failed != 0, held, plain)
     for attempt in (_plain_inverse, xp.linalg.pinv):
         try:
             return attempt(G)
@@ -105,7 +126,7 @@ def inverse(G: Array, damping: float | Array = 0.0) -> Array:
 
 
 def _plain_inverse(G: Array) -> Array:
-    """G⁻¹; an error where G is singular, or is but for rounding where looking costs nothing."""
+    """Return G⁻¹; raise if G is singular, also to rounding where that is cheap to see."""
     found = array_namespace(G).linalg.inv(G)
     if (
         isinstance(G, np.ndarray)
@@ -116,9 +137,30 @@ def _plain_inverse(G: Array) -> Array:
     return found
 
 
-def whitening(G: Array) -> Array:
-    """T with Tᴴ G T = I on the range of a small positive semidefinite G, and 0 off it."""
+def solve_systems(G: Array, b: Array) -> Array:
+    """Return G⁻¹ b for stacks of small regular systems, without making a device wait."""
     xp = array_namespace(G)
+    return xp.linalg.solve_ex(G, b)[0] if hasattr(xp.linalg, "solve_ex") else xp.linalg.solve(G, b)
+
+
+def invert_systems(G: Array) -> Array:
+    """Return G⁻¹ for stacks of small regular matrices, without making a device wait."""
+    xp = array_namespace(G)
+    return xp.linalg.inv_ex(G)[0] if hasattr(xp.linalg, "inv_ex") else xp.linalg.inv(G)
+
+
+def whitening(G: Array) -> Array:
+    """Return T with Tᴴ G T = I on the range of a small positive semidefinite G.
+
+    Off that range it is 0, or vectors that G hardly sees, where finding the range would make a
+    device wait.
+    """
+    xp = array_namespace(G)
+    if hasattr(xp.linalg, "cholesky_ex") and G.shape[0]:
+        little = 10 * G.shape[0] * epsilon(G) * xp.real(xp.linalg.trace(G)) + smallest(G)
+        unit = identity(G.shape[0], like=G)
+        root = xp.linalg.cholesky_ex(G + little * unit)[0]
+        return adjoint(xp.linalg.solve_triangular(root, unit, upper=False))
     values, vectors = xp.linalg.eigh(G)
     seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
     root = xp.where(seen, 1 / xp.sqrt(xp.where(seen, values, xp.ones_like(values))), 0 * values)
@@ -132,7 +174,7 @@ def conjugate_gradients(
     tol: float,
     max_steps: int,
 ) -> Array:
-    """X with normal(x) ≈ target, for a Hermitian positive semidefinite operator.
+    """Solve normal(x) = target for a Hermitian positive semidefinite operator.
 
     Stops where the preconditioned residual is `tol` of the first, or at `max_steps`.
     """
@@ -157,13 +199,13 @@ def conjugate_gradients(
 
 
 def like(x: np.ndarray[Any, Any], example: Array) -> Array:
-    """A NumPy array as an array of the kind, dtype and device of `example`."""
+    """Return a NumPy array as an array of the kind, dtype and device of `example`."""
     xp = array_namespace(example)
     return xp.asarray(x, dtype=example.dtype, device=device(example))
 
 
 def gaussian(shape: tuple[int, ...], rng: np.random.Generator, example: Array) -> Array:
-    """Standard normal draws of the kind of `example`; complex ones have E|z|² = 1.
+    """Draw standard normal numbers of the kind of `example`; complex ones have E|z|² = 1.
 
     Drawn by NumPy whatever the kind, so that every array library sees the same numbers.
     """
@@ -178,7 +220,7 @@ def orthonormal(M: Array) -> Array:
 
 
 def fix_signs(U: Array) -> Array:
-    """The unit phases that make the largest entry of every column of U real and positive."""
+    """Return unit phases that make the largest entry of every column of U real and positive."""
     xp = array_namespace(U)
     rows = xp.arange(U.shape[0], device=device(U))
     largest = rows[:, None] == xp.argmax(xp.abs(U), axis=0)[None, :]
@@ -188,7 +230,7 @@ def fix_signs(U: Array) -> Array:
 
 
 def _signed(U: Array, s: Array, V: Array) -> tuple[Array, Array, Array]:
-    """Singular triplets with the signs of U fixed."""
+    """Return singular triplets with the signs of U fixed."""
     phase = fix_signs(U)[None, :]
     return U * phase, s, V * phase
 
@@ -200,7 +242,7 @@ def top_eigh(
     tol: float | None = None,
     max_blocks: int = 300,
 ) -> tuple[Array, Array]:
-    """The algebraically largest eigenvalues of a Hermitian operator and their eigenvectors.
+    """Return the largest eigenvalues of a Hermitian operator and their eigenvectors.
 
     Block Lanczos by residuals, with full reorthogonalisation and thick restarts.
 
@@ -257,7 +299,7 @@ def truncated_svd(
     rng: np.random.Generator,
     tol: float | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Leading singular triplets (U, σ, V) of M ≈ U diag(σ) Vᴴ, through products with M only.
+    """Return leading singular triplets (U, σ, V) of M, through products with M only.
 
     Parameters
     ----------
@@ -297,7 +339,7 @@ def sketched_svd(
     rng: np.random.Generator,
     rounds: int,
 ) -> tuple[Array, Array, Array]:
-    """`truncated_svd`, roughly: a randomised subspace iteration of so many rounds.
+    """Approximate `truncated_svd` by some rounds of a randomised subspace iteration.
 
     2 · rounds + 2 products with blocks of rank + 4 columns, whatever the spectrum.
     """

@@ -9,58 +9,135 @@ by `freeze`, so that a line search compares like with like.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from array_api_compat import array_namespace, device
 
-from . import checks, kernels
+from . import checks
+from .kernels import backend, numbered
 from .linalg import is_complex, square
+from .thresholds import Threshold, ThresholdRule, larger, median_threshold, upper_quantile
 
 if TYPE_CHECKING:
     from .operators import Operator
 
 Array = Any
-Memory = Mapping[str, Any]
 
 
 class Loss:
-    """A loss on residuals r = A(X) − y."""
+    """A loss on residuals r = A(X) − y. Base class of all losses.
 
-    comparable: bool = True
+    A subclass must have `__call__`. Losses whose rule changes from iterate to iterate have
+    `freeze` instead, which returns the loss as it stands at one iterate.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> class Cosh(sg.Loss):
+    ...     def __call__(self, residual, t=0):
+    ...         return np.sum(np.log(np.cosh(residual))), np.tanh(residual)
+    ...
+    ...     def curvature(self, residual):
+    ...         return np.ones_like(residual)  # the second derivative is at most 1
+    >>> value, weight = Cosh()(np.asarray([0.0, 20.0]))
+    >>> float(value.round(3)), weight
+    (19.307, array([0., 1.]))
+    """
+
+    comparable: ClassVar[bool] = True
     """Whether values at different iterates are values of one function."""
 
-    smooth: bool = True
+    smooth: ClassVar[bool] = True
     """Whether the weight is a gradient, not only a subgradient."""
 
-    least_squares: bool = False
+    least_squares: ClassVar[bool] = False
     """Whether it is ½ Σ |r|², over all residuals or those that are `kept`."""
 
     kept: Array | None = None
+    """Where the residuals are kept, for least squares over some of them."""
 
     def bind(self, operator: Operator) -> Loss:
-        """The same loss, told what the measurements are."""
+        """Return the same loss, told what the measurements are.
+
+        Parameters
+        ----------
+        operator : Operator
+
+        Returns
+        -------
+        Loss
+        """
         return self
 
-    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
-        """The loss as it stands at iterate t, and what to remember for the next."""
+    def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
+        """Return the loss as it stands at iterate t, and what to remember for the next.
+
+        Parameters
+        ----------
+        residual : array
+        t : int
+        memory : object
+            What this loss returned to be remembered at the last iterate; None at first.
+
+        Returns
+        -------
+        loss : Loss
+        memory : object
+        """
         return self, memory
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
-        """The value, a 0-d array, and the weight, an array like the residual."""
-        return self.freeze(residual, t, {})[0](residual)
+        """Return the value, a 0-d array, and the weight, an array like the residual."""
+        frozen, _ = self.freeze(residual, t, None)
+        if frozen is self:
+            raise NotImplementedError(f"{type(self).__name__} must define __call__ or freeze")
+        return frozen(residual)
 
     def value(self, residual: Array) -> Array:
-        """The value alone."""
+        """Return the value alone.
+
+        Parameters
+        ----------
+        residual : array
+
+        Returns
+        -------
+        0-d array
+        """
         return self(residual)[0]
 
     def curvature(self, residual: Array) -> Array | None:
-        """The weights of the least squares that stand for a frozen loss; None where all are 1."""
-        return None
+        """Return the weights of least squares that lie above a frozen loss and touch it here.
+
+        Methods that solve for blocks need them. Bounds on the second derivative will do; None
+        means that all of them are 1.
+
+        Parameters
+        ----------
+        residual : array
+
+        Returns
+        -------
+        array like the residual, or None
+        """
+        raise TypeError(
+            f"{type(self).__name__} has no curvature, which methods that solve for blocks need; "
+            "define curvature(residual), or use ScaledGD with a step rule"
+        )
 
     def clean(self, y: Array) -> Array:
-        """The data as the spectral start should see them."""
+        """Return the data as the spectral start should see them.
+
+        Parameters
+        ----------
+        y : array
+
+        Returns
+        -------
+        array like y
+        """
         return y
 
 
@@ -80,6 +157,9 @@ class Squared(Loss):
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         return 0.5 * square(residual), residual
+
+    def curvature(self, residual: Array) -> Array | None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -107,7 +187,7 @@ class Kept(Loss):
 
     kept: Array
     known: tuple[Array, Array] | None = None
-    """A residual, and the sum of the squares of what is kept of it."""
+    """A residual, and the sum of squares of its kept entries."""
 
     least_squares = True
 
@@ -117,7 +197,7 @@ class Kept(Loss):
     def value(self, residual: Array) -> Array:
         if self.known is not None and residual is self.known[0]:
             return 0.5 * array_namespace(residual).asarray(self.known[1], dtype=residual.dtype)
-        return 0.5 * kernels.kept_squares(residual, self.kept)
+        return 0.5 * backend(residual).kept_squares(residual, self.kept)
 
     def curvature(self, residual: Array) -> Array:
         return array_namespace(residual).astype(self.kept, residual.dtype)
@@ -156,15 +236,15 @@ class TopTrim(Loss):
         object.__setattr__(self, "fraction", fraction)
 
     def bind(self, operator: Operator) -> Loss:
-        if operator.measured != operator.shape and not hasattr(operator, "index"):
+        index = operator.coordinates
+        if operator.measured != operator.shape and index is None:
             raise TypeError(
                 f"TopTrim trims rows and columns, which the measurements of "
                 f"{type(operator).__name__} do not have; use SoftTrim or Absolute"
             )
-        index = getattr(operator, "index", None)
         return TopTrim(self.fraction, () if index is None else _fibres(index, operator.shape))
 
-    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
+    def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
         return Kept(~self._largest(residual, min(2 * self.fraction, 1.0))), memory
 
     def clean(self, y: Array) -> Array:
@@ -172,9 +252,9 @@ class TopTrim(Loss):
         return xp.where(self._largest(y, self.fraction), xp.zeros_like(y), y)
 
     def _largest(self, x: Array, fraction: float) -> Array:
-        """Where T_fraction[x] keeps x."""
+        """Return where T_fraction[x] keeps x."""
         if self.fibres is None:
-            raise TypeError("this TopTrim knows no rows and columns yet; bind it to an operator")
+            raise TypeError("this TopTrim is not bound to rows and columns; call bind(operator)")
         size = array_namespace(x).abs(x)
         if self.fibres:
             return _largest_entries(size, self.fibres, fraction)
@@ -187,14 +267,14 @@ def _quota(fraction: float, n: int) -> int:
 
 
 def _largest_dense(size: Array, fraction: float) -> Array:
-    """Entries among the ⌊fraction · n⌋ largest of every fibre through them."""
+    """Return where entries are among the ⌊fraction · n⌋ largest of every fibre through them."""
     xp = array_namespace(size)
     chosen = xp.ones_like(size, dtype=xp.bool)
     for axis, n in enumerate(size.shape):
         k = _quota(fraction, n)
         if k == 0:
             return xp.zeros_like(chosen)
-        top = size >= kernels.kth_largest(size, k, axis)
+        top = size >= backend(size).kth_largest(size, k, axis)
         if int(xp.max(xp.count_nonzero(top, axis=axis))) > k:  # ties: take exactly k, first come
             order = xp.argsort(size, axis=axis, descending=True, stable=True)
             top = xp.argsort(order, axis=axis, stable=True) < k
@@ -203,14 +283,14 @@ def _largest_dense(size: Array, fraction: float) -> Array:
 
 
 def _fibres(index: tuple[Array, ...], shape: tuple[int, ...]) -> tuple[Array, ...]:
-    """For every mode the number of the fibre along it that an entry lies on, from 0."""
+    """Return for every mode the number of the fibre along it that each entry lies on."""
     xp = array_namespace(*index)
     modes = range(len(shape))
-    return tuple(xp.unique_inverse(kernels.numbered(index, shape, skip=k))[1] for k in modes)
+    return tuple(xp.unique_inverse(numbered(index, shape, skip=k))[1] for k in modes)
 
 
 def _largest_entries(size: Array, fibres: tuple[Array, ...], fraction: float) -> Array:
-    """Entries among the ⌊fraction · n⌋ largest of the n observed ones of each of their fibres."""
+    """Return where entries are among the ⌊fraction · n⌋ largest observed ones of their fibres."""
     xp = array_namespace(size)
     position = xp.arange(size.shape[0], dtype=xp.int64, device=device(size))
     by_size = xp.argsort(size, descending=True, stable=True)
@@ -238,22 +318,18 @@ class _Huber(Loss):
         weight, size = _clip(residual, self.threshold)
         return xp.sum(size * (xp.abs(residual) - 0.5 * size)), weight
 
+    def curvature(self, residual: Array) -> Array | None:
+        return None  # at most 1
+
 
 def _clip(x: Array, threshold: float | Array) -> tuple[Array, Array]:
-    """Cut the magnitudes of x at the threshold; return it and those magnitudes."""
+    """Return x with magnitudes cut at the threshold, and those magnitudes."""
     xp = array_namespace(x)
     size = xp.abs(x)
     cut = xp.where(size > threshold, xp.zeros_like(size) + threshold, size)
     if is_complex(x):
         return x * (cut / xp.where(size > 0, size, xp.ones_like(size))), cut
     return xp.sign(x) * cut, cut
-
-
-@runtime_checkable
-class ThresholdRule(Protocol):
-    """A threshold that reads the residual and the last threshold (None at the start)."""
-
-    def pick(self, t: int, residual: Array, last: Any) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,22 +365,20 @@ class SoftTrim(Loss):
             threshold = checks.number("schedule", self.schedule, least=0, open_=True)
             object.__setattr__(self, "schedule", threshold)
 
-    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
-        threshold, memory = self._at(residual, t, memory)
-        return _Huber(threshold), memory
+    def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
+        memory = self._at(residual, t, memory)
+        return _Huber(memory.value), memory
 
-    def _at(self, residual: Array, t: int, memory: Memory) -> tuple[Any, Memory]:
-        """The threshold of iterate t, and what to remember."""
+    def _at(self, residual: Array, t: int, memory: Any) -> Threshold:
+        """Return the threshold of iterate t."""
         if not isinstance(self.schedule, ThresholdRule):
-            return self._threshold(t + 1, residual, None), memory
-        # What is remembered names its rule and its t: another rule's means nothing, and to
-        # look at the same iterate twice (when a run is resumed) must not move it twice.
-        rule, at, threshold = memory.get("threshold", (None, None, None))
-        if rule != self.schedule:
-            at = threshold = None
-        if at != t:
-            threshold = self._threshold(t + 1, residual, threshold)
-        return threshold, {**memory, "threshold": (self.schedule, t, threshold)}
+            return Threshold(None, t, self._threshold(t + 1, residual, None))
+        known = memory if isinstance(memory, Threshold) and memory.rule == self.schedule else None
+        # to look at the same iterate twice (when a run is resumed) must not move it twice
+        if known is not None and known.t == t:
+            return known
+        last = None if known is None else known.value
+        return Threshold(self.schedule, t, self._threshold(t + 1, residual, last))
 
     def clean(self, y: Array) -> Array:
         return _clip(y, self._threshold(0, y, None))[0]
@@ -321,9 +395,9 @@ class SoftTrim(Loss):
 class HardTrim(SoftTrim):
     """Rejection: least squares over the residuals that do not exceed a threshold.
 
-    What exceeds it has no say at all, so that `Alternating`, which solves the least squares
-    over the rest exactly, is not slowed down by it as by soft trimming. The start sees
-    the data without what exceeds three robust standard deviations.
+    Larger residuals are ignored, so that `Alternating`, which solves the least squares over
+    the rest exactly, is not slowed down by them as by soft trimming. The start ignores data
+    beyond three robust standard deviations.
 
     Parameters
     ----------
@@ -343,18 +417,18 @@ class HardTrim(SoftTrim):
         default_factory=lambda: median_threshold(ratio=0.5)
     )
 
-    def freeze(self, residual: Array, t: int, memory: Memory) -> tuple[Loss, Memory]:
-        threshold, memory = self._at(residual, t, memory)
-        if getattr(threshold, "ndim", 0):
-            return Kept(array_namespace(residual).abs(residual) <= threshold), memory
-        kept, _, squares, _ = kernels.within(residual, threshold)
+    def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
+        memory = self._at(residual, t, memory)
+        if getattr(memory.value, "ndim", 0):
+            return Kept(array_namespace(residual).abs(residual) <= memory.value), memory
+        kept, _, squares, _ = backend(residual).within(residual, memory.value)
         return Kept(kept, (residual, squares)), memory
 
     def clean(self, y: Array) -> Array:
         if not isinstance(self.schedule, ThresholdRule):
             return super().clean(y)
         # three robust standard deviations of the data that are not zero
-        kept = kernels.within(y, 3 / 1.0364 * _upper_quantile(y))[0]
+        kept = backend(y).within(y, 3 / 1.0364 * upper_quantile(y))[0]
         return y * array_namespace(y).astype(kept, y.dtype)
 
     def _threshold(self, t: int, residual: Array, last: Any) -> Any:
@@ -364,82 +438,5 @@ class HardTrim(SoftTrim):
         # the start has seen the data: from the first iterate on the residual's median counts
         floor = (rule.first or 0.0) if last is None else rule.ratio * last
         scale = rule.scale(residual)
-        # down to the largest that is kept it can fall at once: that rejects nothing more
-        return larger(scale, kernels.within(residual, larger(scale, floor))[3])
-
-
-def larger(a: Array, b: Any) -> Array:
-    """The larger of a 0-d array and a number."""
-    xp = array_namespace(a)
-    return xp.where(a > b, a, xp.zeros_like(a) + b)
-
-
-def _upper_quantile(x: Array) -> Array:
-    """The 70 % quantile of the |x| that are not zero, because many may be."""
-    n = math.prod(x.shape)
-    # beside what most of the largest are: a single huge outlier makes nothing zero
-    upper = float(kernels.kth_magnitude(x, max(1, n // 5)))
-    clear = n - int(kernels.within(x, 1e-6 * upper)[1])
-    return kernels.kth_magnitude(x, max(1, round(0.3 * clear)))
-
-
-def thresholds(start: float, first: float, ratio: float) -> Callable[[int], float]:
-    """The theory's schedule for tensor robust PCA: ζ₀ = start, then ζ_t = first · ratio^(t−1).
-
-    The theorem asks for ‖X⋆‖_∞ ≤ start ≤ 2‖X⋆‖_∞, first = 8 √(μ³ r₁r₂r₃ / n₁n₂n₃) σ_min(X⋆) and
-    ratio = 1 − 0.45 step; start = first = ‖X⋆‖_∞ takes fewer iterations.
-
-    Examples
-    --------
-    >>> import scaledgd as sg
-    >>> [sg.thresholds(3.0, 2.0, 0.5)(t) for t in range(4)]
-    [3.0, 2.0, 1.0, 0.5]
-    """
-    start = checks.number("start", start, least=0, open_=True)
-    first = checks.number("first", first, least=0, open_=True)
-    ratio = checks.number("ratio", ratio, least=0, most=1, open_=True)
-    return lambda t: first * ratio ** (t - 1) if t else start
-
-
-@dataclass(frozen=True)
-class median_threshold:  # noqa: N801  (reads as a verb's argument, like the step rules)
-    """ζ_t = max(multiple · σ̂_t, ratio · ζ_{t−1}): a robust scale of the residual, no oracle.
-
-    σ̂ = 1.4826 · median|r| estimates the standard deviation of the clean part of a residual
-    whatever a minority of gross errors do; `ratio` keeps the threshold from collapsing
-    faster than the iteration converges. At first, where the residual is the data, σ̂ comes
-    from the 70 % quantile of what is not zero instead, because data may well be zero for
-    the most part.
-
-    Parameters
-    ----------
-    multiple : float
-    ratio : float in (0, 1]
-        Above 1 − step, the rate of ScaledGD: 0.8 suits its default steps, 0.7 a step of 0.4
-        or more.
-    first : float, optional
-        The least that the first threshold may be.
-
-    Examples
-    --------
-    >>> import numpy as np, scaledgd as sg
-    >>> float(sg.median_threshold().pick(1, np.asarray([1.0, -1.0, 99.0]), last=0.1))
-    4.4478
-    """
-
-    multiple: float = 3.0
-    ratio: float = 0.8
-    first: float | None = None
-
-    def __post_init__(self) -> None:
-        checks.number("multiple", self.multiple, least=0, open_=True)
-        checks.number("ratio", self.ratio, least=0, most=1, open_=True)
-
-    def scale(self, residual: Array) -> Array:
-        """Multiple · σ̂."""
-        return self.multiple * 1.4826 * kernels.median_magnitude(residual)
-
-    def pick(self, t: int, residual: Array, last: Any) -> Any:
-        if last is None:
-            return self.multiple / 1.0364 * _upper_quantile(residual)
-        return larger(self.scale(residual), self.ratio * last)
+        # it can fall at once to the largest kept residual: that rejects nothing more
+        return larger(scale, backend(residual).within(residual, larger(scale, floor))[3])

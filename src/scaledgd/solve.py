@@ -1,4 +1,4 @@
-"""The one loop: states, `iterate`, `solve`, its result, and when to stop."""
+"""The one loop: states, `iterate`, `solve` and its result."""
 
 from __future__ import annotations
 
@@ -7,120 +7,139 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from . import checks
-from .ambient import Ambient
 from .factors import Blocks, Factors
-from .linalg import epsilon, inner, is_complex
+from .linalg import is_complex, plain_float
+from .problems import Problem, View
+from .stopping import Record, Stop, StoppingRule, gradient_norm, loss_change, time_limit
 
 Array = Any
-Memory = Mapping[str, Any]
-Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is remembered from one iterate to the next. Each part is read by its owner alone.
+
+    Attributes
+    ----------
+    loss : object
+        Kept by the problem: the threshold of a trimming loss.
+    method : object
+        Kept by the method: step sizes, curvature pairs, a posterior.
+    """
+
+    loss: Any = None
+    method: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """One iterate, and the problem as it looks from there.
+    """One iterate: its number, how the problem looks from there, and what is remembered.
 
-    Unpacks as ``value, pullback = problem.linearize(factors, t)``.
+    With the problem, a state is all that a run needs to continue; so is a pickled state. It
+    unpacks as (value, pullback).
 
     Parameters
     ----------
     t : int
-        How many updates made it.
-    factors : Factors
-    value : 0-d array
-        The loss.
-    pullback : callable
-        ``pullback()`` is the gradient, one array per block. Use `gradient`, which keeps it.
-    objective : callable
-        The loss of this iterate, thresholds and trimmed entries frozen, at other factors.
-    memory : mapping
-        What the method and the loss remember from iterate to iterate. With `t` and
-        `factors` it is all that resuming needs, and all that pickling keeps.
-    problem : Problem
-    block_step : callable, optional
-        ``block_step(k)`` is what block k has to move by, backwards, to minimise the loss as a
-        function of that block alone; see `Operator.solve_block`.
-    ambient : callable, optional
-        ``ambient()`` is the gradient with respect to X.
-    coverage : callable, optional
-        ``coverage()`` says how much every entry of X counts in the loss.
-    again : callable, optional
-        This iterate moved to other factors, thresholds and trimmed entries still frozen.
+        The number of updates that led here.
+    view : View
+    memory : Memory
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> state = problem.linearize(sg.LowRank(np.eye(2), 2 * np.eye(2)))
+    >>> state.t, float(state.value)
+    (0, 1.0)
     """
 
     t: int
-    factors: Factors
-    value: Array
-    pullback: Callable[[], Blocks]
-    objective: Callable[[Factors], Array]
-    memory: Memory = field(default_factory=dict)
-    problem: Any = None
-    block_step: Callable[..., Array] | None = None
-    ambient: Callable[[], Ambient] | None = None
-    coverage: Callable[[], Ambient] | None = None
-    again: Callable[[Factors], State] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in ("t", "factors", "value", "memory")}
+    view: View
+    memory: Memory = Memory()
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((self.value, self.pullback))
+        return iter(self.view)
 
-    @cached_property
+    @property
+    def problem(self) -> Problem:
+        """The problem; None after unpickling."""
+        return self.view.problem  # type: ignore[no-any-return]
+
+    @property
+    def factors(self) -> Factors:
+        """The iterate."""
+        return self.view.factors
+
+    @property
+    def value(self) -> Array:
+        """The loss, a 0-d array."""
+        return self.view.value
+
+    @property
     def gradient(self) -> Blocks:
-        return self.pullback()
-
-
-class Problem(Protocol):
-    """What the loop needs of a problem."""
+        """The gradient, one array per block."""
+        return self.view.gradient
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def pullback(self) -> Callable[[], Blocks]:
+        """A function that computes the gradient; `gradient` keeps it."""
+        return self.view.pullback
 
-    @property
-    def example(self) -> Array:
-        """An array of the kind, dtype and device the factors must have."""
+    def objective(self, factors: Factors) -> Array:
+        """Return the loss at other factors, with thresholds and trimmed entries frozen.
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether the starts make `Symmetric` factors unless told otherwise."""
+        Parameters
+        ----------
+        factors : Factors
 
-    @property
-    def comparable(self) -> bool:
-        """Whether the values of different iterates are values of one function."""
+        Returns
+        -------
+        0-d array
+        """
+        return self.view.objective(factors)
 
-    @property
-    def smooth(self) -> bool:
-        """Whether the gradients are gradients, not only subgradients."""
+    def moved(self, factors: Factors) -> State:
+        """Return the state at other factors, with thresholds and trimmed entries frozen.
 
-    def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State: ...
+        Parameters
+        ----------
+        factors : Factors
 
-    @property
-    def value_at_zero(self) -> float:
-        """The loss of X = 0: what values are to be compared with."""
+        Returns
+        -------
+        State
+        """
+        return replace(self, view=self.view.moved(factors))
 
-    @property
-    def gradient_at_zero(self) -> Ambient:
-        """The ambient gradient at X = 0: what gradients are to be compared with."""
+    def remembering(self, method: Any) -> State:
+        """Return the state with another memory of the method.
 
-    def backproject(self, keep: float | None = None) -> Ambient: ...
+        Parameters
+        ----------
+        method : object
+
+        Returns
+        -------
+        State
+        """
+        return replace(self, memory=replace(self.memory, method=method))
 
 
-Method = Callable[[Problem, State], tuple[Factors, Memory]]
+Method = Callable[[Problem, State], tuple[Factors, Any]]
 Init = Callable[[Problem], Factors]
 
 
 def iterate(
     problem: Problem, factors: Factors, method: Method, t: int = 0, memory: Memory | None = None
 ) -> Iterator[State]:
-    """The iterates F_t, F_{t+1}, … of a method on a problem, without end.
+    """Yield the iterates F_t, F_{t+1}, … of a method on a problem, without end.
 
     Parameters
     ----------
@@ -128,11 +147,16 @@ def iterate(
     factors : Factors
         The first iterate.
     method : callable
-        ``method(problem, state)`` returns the next factors and memory.
+        ``method(problem, state)`` returns the next factors, and what the method wants to
+        remember.
     t : int
-        The number of the first iterate: where a run stopped, to go on there.
-    memory : mapping, optional
+        The number of the first iterate: where a run stopped, to continue there.
+    memory : Memory, optional
         The memory of the state where a run stopped.
+
+    Yields
+    ------
+    State
 
     Examples
     --------
@@ -145,13 +169,14 @@ def iterate(
     while True:
         state = problem.linearize(factors, t, memory)
         yield state  # metrics, callbacks and stopping rules run here, off the clock
-        factors, memory = method(problem, state)
+        factors, kept = method(problem, state)
+        memory = kept if isinstance(kept, Memory) else replace(state.memory, method=kept)
         t += 1
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What `solve` returns.
+    """The result of `solve`.
 
     Attributes
     ----------
@@ -162,12 +187,20 @@ class Result:
     status : str
         A sentence that says why the run ended.
     converged : bool
-        Whether a rule of convergence was met.
+        Whether a stopping rule found convergence.
     n_iter : int
         Updates made by this call.
     history : list of dict
         One per iterate: "t" (updates done), "value", "seconds" spent computing so far, and
         the metrics. ``history[0]`` is the start.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, _ = sg.datasets.matrix_sensing(9, 8, rank=1, kappa=1, m=90, rng=0)
+    >>> result = sg.solve(problem, sg.spectral(1), sg.ScaledGD(), max_iter=5)
+    >>> result.n_iter, result.converged, result.status
+    (5, False, 'made the 5 updates asked for (iteration 5)')
     """
 
     state: State
@@ -177,15 +210,22 @@ class Result:
 
     @property
     def factors(self) -> Factors:
+        """The last iterate; after a divergence, the best finite one."""
         return self.state.factors
 
     @property
     def n_iter(self) -> int:
+        """The number of updates that this call made."""
         return int(self.history[-1]["t"] - self.history[0]["t"]) if self.history else 0
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during `solve`; `result` holds the last whole iterate."""
+    """Ctrl-C during `solve`. Its `result` holds the last complete iterate.
+
+    Parameters
+    ----------
+    result : Result
+    """
 
     def __init__(self, result: Result) -> None:
         super().__init__(result.status)
@@ -193,103 +233,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class DivergenceWarning(RuntimeWarning):
-    """A run left the finite numbers and was rolled back, or is on its way there."""
-
-
-@dataclass(frozen=True)
-class Stop:
-    """A stopping rule's verdict: why to stop, and whether that is convergence."""
-
-    reason: str
-    converged: bool = True
-
-
-StoppingRule = Callable[[State, list[Record]], Stop | None]
-
-
-def loss_change(tol: float = 1e-9) -> StoppingRule:
-    """Stop when the loss changes by less than `tol` of itself, or vanishes to rounding.
-
-    It vanishes where it is rounding next to the loss of X = 0. Values of losses whose
-    threshold moves are not comparable: use `gradient_norm` there.
-
-    Examples
-    --------
-    >>> import numpy as np, scaledgd as sg
-    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
-    >>> start = sg.LowRank(np.eye(2), 2 * np.eye(2))
-    >>> sg.solve(problem, start, sg.ScaledGD(0.5), stop=sg.loss_change(1e-6)).converged
-    True
-    """
-    tol = checks.number("tol", tol, least=0)
-
-    def rule(state: State, history: list[Record]) -> Stop | None:
-        value, zero = history[-1]["value"], state.problem.value_at_zero
-        eps = epsilon(state.factors.blocks[0])
-        # rounding is eps of the data, and a smooth loss is quadratic there
-        if value <= 20 * (eps**2 if state.problem.smooth else eps) * zero:
-            return Stop(f"the loss vanished: {value:.2g}, from {zero:.2g} at X = 0")
-        if len(history) > 1 and abs(history[-2]["value"] - value) <= tol * value:
-            return Stop(f"the loss changed by less than {tol:.2g} of itself")
-        return None
-
-    return rule
-
-
-def gradient_norm(tol: float = 1e-9, update: tuple[int, ...] | None = None) -> StoppingRule:
-    """Stop when the scaled gradient is at most `tol` of that of the data alone.
-
-    The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P; it is compared with the same for
-    the gradient at X = 0 pulled back to the same factors. The ratio does not depend on the
-    parameterisation, nor on the scales of the data, the operator or the loss. It does not
-    vanish for `Absolute`, whose subgradients do not. Looked at every third iterate, because
-    it costs as much as a gradient.
-
-    Parameters
-    ----------
-    tol : float
-        Taken as ten times the precision of the data where it is less.
-    update : tuple of int, optional
-        The blocks to look at; give those that the method updates where it was told which.
-
-    Examples
-    --------
-    >>> import numpy as np, scaledgd as sg
-    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
-    >>> start = sg.LowRank(np.eye(2), 2 * np.eye(2))
-    >>> sg.solve(problem, start, sg.ScaledGD(0.5), stop=sg.gradient_norm(1e-6)).converged
-    True
-    """
-    tol = checks.number("tol", tol, least=0)
-
-    def size(factors: Factors, grads: Blocks) -> float:
-        direction = factors.precondition(grads)
-        chosen = factors.free if update is None else update
-        square = sum(_float(inner(grads[k], direction[k])) for k in chosen)
-        return math.sqrt(max(square, 0.0))
-
-    def rule(state: State, history: list[Record]) -> Stop | None:
-        if len(history) % 3 != 1:  # the comparison costs as much as a gradient
-            return None
-        F = state.factors
-        ours, whole = size(F, state.gradient), size(F, F.pullback(state.problem.gradient_at_zero))
-        if ours <= max(tol, 10 * epsilon(F.blocks[0])) * whole:
-            return Stop(f"the scaled gradient is {ours / (whole or 1.0):.2g} of that of the data")
-        return None
-
-    return rule
-
-
-def time_limit(seconds: float) -> StoppingRule:
-    """Stop after so many seconds of computing (metrics and callbacks not counted)."""
-    seconds = checks.number("seconds", seconds, least=0)
-
-    def rule(state: State, history: list[Record]) -> Stop | None:
-        if history[-1]["seconds"] >= seconds:
-            return Stop(f"the time limit of {seconds:g} s was reached", converged=False)
-        return None
-
-    return rule
+    """A run reached inf or NaN and was rolled back, or its loss keeps growing."""
 
 
 def solve(
@@ -310,11 +254,11 @@ def solve(
     problem : Problem
     init : callable, Factors or State
         A start such as `spectral(rank)`, factors, or the state of an earlier result: then
-        the run goes on where that one ended, schedules and memory included.
+        the run continues where that one ended, schedules and memory included.
     method : Method
         `ScaledGD`, `GradientDescent`, or a callable of their kind.
     max_iter : int
-        Updates to make at most; exactly so many where `stop` is None.
+        The largest number of updates; where `stop` is None, the exact number.
     stop : stopping rule or several, optional
         `loss_change`, `gradient_norm`, `time_limit`, or functions of (state, history) that
         return a `Stop` or None. The first verdict ends the run.
@@ -342,7 +286,7 @@ def solve(
     max_iter = checks.count("max_iter", max_iter)
     if interrupt not in ("raise", "return"):
         raise ValueError(f'interrupt must be "raise" or "return", not {interrupt!r}')
-    _check_pieces(problem, method, metrics, callback)
+    _check_arguments(problem, method, metrics, callback)
     rules = _rules(stop)
     history: list[Record] = []
     state = init if isinstance(init, State) else None
@@ -350,7 +294,7 @@ def solve(
     verdict: Stop | None = None
     clock = _Clock()
     try:
-        # overflow is looked for, and reported in words that help
+        # overflow is detected and reported below
         quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
         with quiet, _threads(problem):
             with clock:
@@ -359,7 +303,7 @@ def solve(
             while verdict is None:
                 with clock:
                     fresh = next(states)
-                    value = _float(fresh.value)
+                    value = plain_float(fresh.value)
                 record = {"t": fresh.t, "value": value, "seconds": clock.seconds}
                 for name, metric in (metrics or {}).items():
                     record[name] = _plain(metric(fresh.factors))
@@ -370,7 +314,7 @@ def solve(
                 seen.add(fresh, len(history) - 1)
                 if callback is not None and _stops(callback, state):
                     verdict = Stop("stopped by the callback", converged=False)
-                with clock:  # what it takes to know when to stop counts
+                with clock:  # the time that stopping rules take counts
                     for rule in rules:
                         verdict = verdict or rule(state, history)
                 if verdict is None and state.t - t >= max_iter:
@@ -390,30 +334,33 @@ def solve(
             "rescale the data"
         )
     if verdict is None:
-        return _rolled_back(best, history)  # type: ignore[arg-type]
+        return _rolled_back(best, history, method)  # type: ignore[arg-type]
     status = f"{verdict.reason} (iteration {state.t})"
     if not verdict.converged and _grew(problem, history):
-        status = f"diverging: the loss grew to {history[-1]['value']:.2g}; {ADVICE}; {status}"
+        advice = _advice(method)
+        status = f"diverging: the loss grew to {history[-1]['value']:.2g}; {advice}; {status}"
         warnings.warn(status, DivergenceWarning, stacklevel=2)
     return Result(state, status, verdict.converged, history)
 
 
-def _threads(problem: Any) -> Any:
-    """Where kernels do the work, threads of the BLAS would only be in their way."""
-    if not getattr(problem, "calm", False):
+def _threads(problem: Problem) -> contextlib.AbstractContextManager[None]:
+    """Limit the threads of the BLAS where they would compete with the kernels for cores."""
+    if problem.blas_threads is None:
         return contextlib.nullcontext()
     from .kernels.threads import limited
 
-    return limited(1, None)
+    return limited(problem.blas_threads, None)
 
 
-def _check_pieces(problem: Any, method: Any, metrics: Any, callback: Any) -> None:
-    if not hasattr(problem, "linearize"):
-        raise TypeError(f"problem must be Observed(...) or the like, not {type(problem).__name__}")
+def _check_arguments(problem: Any, method: Any, metrics: Any, callback: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem must be Observed(...) or another Problem, not {type(problem).__name__}"
+        )
     if isinstance(method, type):
         raise TypeError(f"write {method.__name__}(...), not {method.__name__}")
     if not callable(method):
-        raise TypeError(f"method must be ScaledGD() or the like, not {method!r}")
+        raise TypeError(f"method must be ScaledGD() or another method, not {method!r}")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function of the state, not {callback!r}")
     if metrics is not None and not isinstance(metrics, Mapping):
@@ -458,11 +405,11 @@ class _Clock:
 
 
 def _start(problem: Problem, init: Init | Factors | State) -> tuple[Factors, int, Memory]:
-    """The first factors, their t, and what is remembered there."""
+    """Return the first factors, their t, and what is remembered there."""
     if isinstance(init, State):
         factors, t, memory = init.factors, init.t, init.memory
     else:
-        factors, t, memory = init(problem) if callable(init) else init, 0, {}
+        factors, t, memory = init(problem) if callable(init) else init, 0, Memory()
     if not isinstance(factors, Factors):
         raise TypeError(
             "init must be a start such as spectral(rank), factors such as LowRank(L, R), or "
@@ -480,23 +427,18 @@ def _start(problem: Problem, init: Init | Factors | State) -> tuple[Factors, int
 
 
 def _plain(x: Any) -> Any:
-    """A 0-d array as a Python number; anything else as it is."""
+    """Return a 0-d array as a Python number, and anything else as it is."""
     if getattr(x, "ndim", None) != 0:
         return x
-    return complex(x) if is_complex(x) else _float(x)
-
-
-def _float(x: Array) -> float:
-    """A 0-d array as a number; torch wants to be told that its gradient is not needed."""
-    return float(x.detach() if hasattr(x, "detach") else x)
+    return complex(x) if is_complex(x) else plain_float(x)
 
 
 class _Seen:
-    """The iterates of a run among which to choose where it has to be rolled back.
+    """The iterates of a run that it may be rolled back to.
 
-    Where the threshold of a loss moves, values of different iterates are not comparable: they
-    are looked at again, through the newest threshold, when it comes to that. Then after the
-    first ten every tenth is kept.
+    Where the threshold of a loss moves, values of different iterates are not comparable: the
+    kept iterates are then evaluated again with the newest threshold. After the first ten, every
+    tenth is kept.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -508,27 +450,27 @@ class _Seen:
         return self.lowest is not None or bool(self.kept)
 
     def add(self, state: State, n: int) -> None:
-        """The n-th of the run."""
+        """Take note of the n-th iterate."""
         if not self.problem.comparable:
             if n <= 10 or n % 10 == 0:
                 self.kept.append((state.t, state.factors, state.memory))
-        elif self.lowest is None or _float(state.value) <= _float(self.lowest.value):
+        elif self.lowest is None or plain_float(state.value) <= plain_float(self.lowest.value):
             self.lowest = state
 
     def best(self, last: State) -> State:
-        """The best of them, and of the last finite one."""
+        """Return the best of them and of the last finite one."""
         if self.lowest is not None:
             return self.lowest
-        values = [_float(last.objective(factors)) for _, factors, _ in self.kept]
+        values = [plain_float(last.view.objective(factors)) for _, factors, _ in self.kept]
         k = min(range(len(values)), key=values.__getitem__)
-        if _float(last.value) <= values[k]:
+        if plain_float(last.value) <= values[k]:
             return last
         t, factors, memory = self.kept[k]
         return self.problem.linearize(factors, t, memory)
 
 
 def _grew(problem: Problem, history: list[Record]) -> bool:
-    """Whether a run went the wrong way: far above its start, and above X = 0."""
+    """Return whether the loss ended far above its start, and above that of X = 0."""
     first, value = history[0]["value"], history[-1]["value"]
     return bool(problem.comparable and value > 1e3 * first and value > problem.value_at_zero)
 
@@ -543,13 +485,15 @@ def _exhausted(max_iter: int, rules: list[StoppingRule]) -> Stop:
     )
 
 
-ADVICE = "lower the step, use step=line_search(), or set damping > 0"
+def _advice(method: Method) -> str:
+    """Return what a method says about its own divergence."""
+    return str(getattr(method, "advice", "begin closer to a solution, or use another method"))
 
 
-def _rolled_back(best: State, history: list[Record]) -> Result:
+def _rolled_back(best: State, history: list[Record], method: Method) -> Result:
     status = (
         f"diverged: the loss is not finite at iteration {history[-1]['t']}; rolled back to "
-        f"iteration {best.t}, the best; {ADVICE}"
+        f"iteration {best.t}, the best; {_advice(method)}"
     )
     warnings.warn(status, DivergenceWarning, stacklevel=3)
     return Result(best, status, False, history)

@@ -1,64 +1,66 @@
-"""Alternating least squares with a ridge that the data choose."""
+"""Alternating least squares with a ridge learnt from the data."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace, device
 
 from .ambient import Ambient
 from .factors import Bordered, Factors, LowRank
-from .linalg import adjoint, gram
-from .solve import Memory, Problem, State
+from .kernels import RowSolution
+from .linalg import adjoint, gram, on_host
+from .problems import Problem
+from .solve import State
 
 Array = Any
 Pair = tuple[Array, Array]
+Rows = LowRank | Bordered
 
 FLOOR = 1e-26
-"""Of the mean square of the data: noise below this is rounding."""
+"""Share of the mean square of the data below which noise is rounding."""
 
 HOLD = 1e30
-"""A ridge that holds a column at zero, and is still a number to calculate with."""
+"""A finite ridge that holds a column at zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What is believed about the rows of two blocks, [L, b] and [R, c].
+    """The approximate posterior of the rows of two blocks, [L, b] and [R, c].
 
     Attributes
     ----------
-    noise : float
-        The variance of the noise.
+    noise : float or 0-d array
+        The variance of the noise. An array where reading it would make a device wait.
     prior : pair of arrays of shape (q_k,)
         The prior variance of every column of a block.
     variance : pair of arrays of shape (n_k, q_k)
-        How uncertain every number in a block is.
+        The posterior variance of every number in a block.
     total : pair of arrays of shape (q_k, q_k)
-        The covariances of all rows of a block, added up.
+        The sum of the posterior covariances of all rows of a block.
     """
 
-    noise: float
+    noise: Any
     prior: Pair
     variance: Pair
     total: Pair
 
     @classmethod
-    def first(cls, F: Any, noise: float) -> Posterior:
-        """Nothing but the factors themselves to go by."""
+    def first(cls, F: Rows, noise: float) -> Posterior:
+        """Return the posterior to begin with: the factors as they are, without uncertainty."""
         xp = array_namespace(F.L)
         squares = (xp.mean(B * B, axis=0) for B in F.blocks)
-        # a column of zeros (offsets, at first) may be as large as the data
+        # a column of zeros (offsets, at first) gets the noise as its prior
         prior = tuple(xp.where(v > 0, v, xp.zeros_like(v) + noise) for v in squares)
         nothing = (0 * gram(F.L), 0 * gram(F.R))
         return cls(noise, prior, (xp.zeros_like(F.L), xp.zeros_like(F.R)), nothing)
 
-    def ridge(self, F: Any, k: int, coverage: Ambient) -> Array:
-        """What stands beside the Gram of a row of block k, as an array of its shape.
+    def ridge(self, F: Rows, k: int, coverage: Ambient) -> Array:
+        """Return what is added to the Gram matrices of the rows of block k.
 
-        The prior; and, because the other block is not exactly known, its uncertainty summed
-        over the entries of the row.
+        The prior; and, because the other block is not known exactly, its variance summed over
+        the entries of the row.
         """
         xp, r = array_namespace(F.L), F.rank
         unsure = _products(coverage, k, self.variance[1 - k][:, :r])
@@ -67,33 +69,35 @@ class Posterior:
         prior = xp.where(prior < HOLD, prior, xp.zeros_like(prior) + HOLD)
         return prior[None, :] + xp.concat([unsure, border], axis=1)
 
-    def learnt(self, F: Any, k: int, diagonals: Array, total: Array) -> Posterior:
-        """The same after block k was solved for; the inverses of its systems are given."""
-        B, variance = F.blocks[k], self.noise * diagonals
+    def learnt(self, F: Rows, k: int, solution: RowSolution) -> Posterior:
+        """Return the posterior after block k was solved for, with the inverses of its systems."""
+        B, variance = F.blocks[k], self.noise * solution.diagonal
         prior = _positive(array_namespace(B).mean(B * B + variance, axis=0))
         return Posterior(
             self.noise,
             _swapped(self.prior, k, prior),
             _swapped(self.variance, k, variance),
-            _swapped(self.total, k, self.noise * total),
+            _swapped(self.total, k, self.noise * solution.total),
         )
 
-    def with_noise(self, F: Any, squares: float, coverage: Ambient, floor: float) -> Posterior:
-        """The noise that the residual and the uncertainty of both blocks show together."""
+    def with_noise(self, F: Rows, squares: Array, coverage: Ambient, floor: float) -> Posterior:
+        """Return the posterior with the noise that residual and uncertainty show together."""
         xp, r = array_namespace(F.L), F.rank
         (CL, CR), L, R = self.variance, F.L[:, :r], F.R[:, :r]
         both = _products(coverage, 0, xp.concat([R * R + CR[:, :r], CR[:, :r]], axis=1))
         unsure = both[:, :r] * CL[:, :r] + both[:, r:] * L * L
-        total = squares + float(xp.sum(unsure))
+        total = squares + xp.sum(unsure)
         for k in (0, 1):
             border = F.partner(k)[:, r:]
             spread = _products(coverage, k, border * border) * self.variance[k][:, r:]
-            total += float(xp.sum(spread)) if border.shape[1] else 0.0
-        seen = float(xp.sum(_products(coverage, 0, xp.ones_like(F.modes[1][:, :1]))))
-        return replace(self, noise=max(total / max(seen, 1.0), floor))
+            total = total + xp.sum(spread) if border.shape[1] else total
+        seen = xp.sum(_products(coverage, 0, xp.ones_like(F.modes[1][:, :1])))
+        noise = total / xp.where(seen > 1, seen, xp.ones_like(seen))
+        noise = xp.where(noise > floor, noise, xp.zeros_like(noise) + floor)
+        return replace(self, noise=on_host(noise))
 
-    def balanced(self, F: Any) -> tuple[Any, Posterior]:
-        """Other factors of the same X: both second moments diagonal, and equal."""
+    def balanced(self, F: Rows) -> tuple[Rows, Posterior]:
+        """Return factors of the same X whose second moments are diagonal and equal."""
         xp, r = array_namespace(F.L), F.rank
         if not r:
             return F, self
@@ -115,17 +119,17 @@ class Posterior:
             xp.concat([B, whole[:, r:]], axis=1) for B, whole in zip(turned, F.blocks, strict=True)
         )
         prior = tuple(xp.concat([xp.sqrt(s), v[r:]]) for v in self.prior)
-        # of a covariance only the diagonal is kept, so it is turned as if it were one
+        # only the diagonals of covariances are kept, and are transformed as if they were whole
         variance = tuple(
             xp.concat([C[:, :r] @ (M * M), C[:, r:]], axis=1)
             for C, M in zip(self.variance, (T, adjoint(inverse)), strict=True)
         )
-        # of the sum nothing is used before it is computed afresh
+        # the sum is computed again before it is used
         fresh = Posterior(self.noise, prior, variance, self.total)
         return F.with_blocks(turned), fresh
 
     def kept(self, columns: tuple[Array, Array]) -> Posterior:
-        """Of some columns of the blocks only."""
+        """Return the posterior of some columns of the blocks."""
         return Posterior(
             self.noise,
             tuple(v[c] for v, c in zip(self.prior, columns, strict=True)),
@@ -135,7 +139,7 @@ class Posterior:
 
 
 def _products(coverage: Ambient, k: int, M: Array) -> Array:
-    """Sums over the entries of every row (k = 0) or column (k = 1)."""
+    """Return sums over the entries of every row (k = 0) or column (k = 1)."""
     if not M.shape[1]:
         xp = array_namespace(M)
         return xp.zeros((coverage.shape[k], 0), dtype=M.dtype, device=device(M))
@@ -154,16 +158,16 @@ def _swapped(pair: Pair, k: int, new: Array) -> Pair:
 
 @dataclass(frozen=True, eq=False)
 class Variational:
-    """`Alternating`, with a ridge that the data choose: for noise, and rows with few entries.
+    """`Alternating` with a ridge learnt from the data: for noise, and rows with few entries.
 
     Rows of L and R have normal priors, one variance per column. The variances, the level of
-    the noise and how well each row is known are estimated on the way (variational Bayes
+    the noise and the uncertainty of each row are estimated along the way (variational Bayes
     with automatic relevance determination; the covariance of a row enters by its diagonal).
-    Rows with few observations are held back, columns that noise explains shrink away, and as
+    Rows with few observations are shrunk, columns that noise explains vanish, and as
     the residual vanishes so does the ridge. It must begin near a fit: far from one
     everything looks like noise.
 
-    What it learnt is ``state.memory["posterior"]``, a `Posterior`.
+    What it has learnt is ``state.memory.method``, a `Posterior`.
 
     Examples
     --------
@@ -177,36 +181,58 @@ class Variational:
     array([0.33, 0.  , 0.  ])
     """
 
-    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Memory]:
-        F: Any = state.factors
-        if not isinstance(F, LowRank | Bordered) or state.coverage is None:
-            raise TypeError("Variational is for LowRank and Bordered factors of observed entries")
-        coverage = state.coverage()
+    advice: ClassVar[str] = "begin closer to a fit, with `Alternating` or `grown`"
+
+    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Any]:
+        F = state.factors
+        if not isinstance(F, LowRank | Bordered):
+            raise TypeError(
+                "Variational needs LowRank or Bordered factors of observed entries, not "
+                f"{type(F).__name__}; use Alternating with a ridge"
+            )
+        coverage = state.view.coverage()
         posterior = current(state)
         for k in (0, 1):
             if not F.blocks[k].shape[1]:
                 continue  # offsets of one side, and no factors yet
             ridge = posterior.ridge(F, k, coverage)
-            step, *inverses = state.block_step(k, ridge, spread=True, at=F)  # type: ignore[misc]
-            F = F.moved(k, -step)
-            posterior = posterior.learnt(F, k, *inverses)
+            solution = state.view.block_solution(k, at=F, ridge=ridge)
+            F = F.moved(k, -solution.step)
+            posterior = posterior.learnt(F, k, solution)
         floor = FLOOR * mean_square(problem)
-        left = 2 * float(state.again(F).value)  # type: ignore[misc]
+        left = 2 * state.view.moved(F).value
         posterior = posterior.with_noise(F, left, coverage, floor)
-        F, posterior = posterior.balanced(F)
-        return F, {**state.memory, "posterior": posterior}
+        return posterior.balanced(F)
 
 
 def current(state: State) -> Posterior:
-    """What a state remembers, or the first posterior of its factors."""
-    F: Any = state.factors
-    known = state.memory.get("posterior")
-    if known is not None and [v.shape[0] for v in known.prior] == [B.shape[1] for B in F.blocks]:
-        return known  # type: ignore[no-any-return]
-    measured = state.problem.y
-    return Posterior.first(F, 2 * float(state.value) / max(1, math.prod(measured.shape)))
+    """Return what a state remembers, or the first posterior of its factors.
+
+    Parameters
+    ----------
+    state : State
+
+    Returns
+    -------
+    Posterior
+    """
+    F, known = state.factors, state.memory.method
+    assert isinstance(F, LowRank | Bordered)
+    widths = [B.shape[1] for B in F.blocks]
+    if isinstance(known, Posterior) and [v.shape[0] for v in known.prior] == widths:
+        return known
+    return Posterior.first(F, 2 * float(state.value) / max(1, state.problem.size))
 
 
-def mean_square(problem: Any) -> float:
-    """Of the data."""
-    return 2 * float(problem.value_at_zero) / max(1, int(math.prod(problem.y.shape)))
+def mean_square(problem: Problem) -> float:
+    """Return the mean square of the data.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    float
+    """
+    return 2 * float(problem.value_at_zero) / max(1, problem.size)

@@ -1,16 +1,14 @@
-"""Which formats there are, by the ends of names; and columns by what they are called."""
+"""File formats by suffix."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .failures import Failure, listed, shown
-
-Show = Callable[[float], None]
+from .failures import Failure
 
 TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ","}
+"""Suffixes of delimited text, with their usual delimiters."""
 KINDS = {
     **dict.fromkeys(TEXT, "text"),
     ".parquet": "parquet",
@@ -21,11 +19,13 @@ KINDS = {
     ".npz": "npz",
     ".mtx": "mtx",
 }
+ARRAYS = ("npy", "npz", "mtx")
+"""Formats that hold numbers only, without column names."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """What a file holds, as its name says."""
+    """The format of a file, according to its name."""
 
     kind: str
     suffix: str
@@ -33,12 +33,12 @@ class Format:
 
     @property
     def delimiter(self) -> str:
-        """Between the cells of text."""
+        """Usual delimiter of delimited text."""
         return TEXT[self.suffix]
 
 
 def format_of(path: Path) -> Format:
-    """The format of a file.
+    """Return the format of a file, or fail if its suffix is unknown.
 
     Examples
     --------
@@ -53,28 +53,7 @@ def format_of(path: Path) -> Format:
     kind = KINDS.get(suffix[0]) if suffix else None
     if kind is None or (zipped and kind not in ("text", "mtx")):
         raise Failure(
-            f"{path} has a suffix that says nothing about its format; known are "
-            f"{', '.join(KINDS)}, and .gz after those of text"
+            f"{path} has an unknown suffix; known suffixes are {', '.join(KINDS)}, and .gz after "
+            "those of text and .mtx"
         )
     return Format(kind, suffix[0], zipped)
-
-
-def column_of(
-    wanted: str, names: list[str], path: Path, advice: Callable[[], str] = lambda: ""
-) -> int:
-    """Where a column is that is given by its name, or its position from 1.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from scaledgd.cli.formats import column_of
-    >>> [column_of(name, ["user", "item"], Path("x.csv")) for name in ("item", "1")]
-    [1, 0]
-    """
-    if wanted in names:
-        return names.index(wanted)
-    if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
-        return int(wanted) - 1
-    raise Failure(
-        f"{path} has no column {shown(wanted)}; " + (advice() or f"it has {listed(names, 8)}")
-    )

@@ -23,7 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from ..kernels.threads import limited
-from ..solve import Record, State
+from ..solve import State
+from ..stopping import Record
 from .diagnostics import warn
 from .journal import Journal, log
 from .packing import fingerprint, host, plain

@@ -11,7 +11,8 @@ from array_api_compat import array_namespace, device
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import checks, kernels
+from .. import checks
+from ..kernels import numbered
 from .base import LowRankEstimator
 from .diagnostics import DataWarning, undetermined, warn
 from .entry_table import EntryTable
@@ -359,14 +360,14 @@ def _in_common(data: LocalObservations, fitted: LocalObservations) -> tuple[Any,
     They are the same if the values agree far more often than those of different rows do.
     """
     index = [tuple(host(i) for i in c.coordinates) for c in (data, fitted)]
-    here, there = (np.asarray(kernels.numbered(i, data.shape)) for i in index)
+    here, there = (np.asarray(numbered(i, data.shape)) for i in index)
     order = np.argsort(there, kind="stable")
     place = np.minimum(np.searchsorted(there[order], here), len(there) - 1)
     seen = there[order][place] == here
     if not seen.any():
         return seen, False, False
     new, old = host(data.flat)[seen], host(fitted.flat)[order][place][seen]
-    fibre = np.asarray(kernels.numbered(index[0], data.shape, skip=0))[seen]
+    fibre = np.asarray(numbered(index[0], data.shape, skip=0))[seen]
     column = np.unique(fibre, return_inverse=True)[1]
     # the value that another row has in the same column
     turn = np.argsort(column, kind="stable")
@@ -398,7 +399,7 @@ def _remembered(data: LocalObservations, fitted: LocalObservations) -> bool:
 def _row_marks(data: LocalObservations) -> tuple[Any, Any]:
     """A number for every row that tells it from others, and whether it has two entries."""
     index = tuple(host(i) for i in data.coordinates)
-    where = kernels.numbered(index, data.shape, skip=0).astype(np.uint64)
+    where = numbered(index, data.shape, skip=0).astype(np.uint64)
     # in single precision, because the same row may come with other rounding
     bits = (host(data.flat) + 0.0).astype(np.float32).view(np.uint32).astype(np.uint64)
     mixed = (where + np.uint64(0x9E3779B97F4A7C15)) * (bits | np.uint64(1))

@@ -16,11 +16,13 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from ..factors import Bordered, Factors
-from ..initialize import grown, spectral, widened
+from ..growth import grown, widened
+from ..initialize import spectral
 from ..linalg import epsilon, sketched_svd
 from ..methods import Alternating, NonNegative, ScaledLBFGS
 from ..problems import Observed
-from ..solve import Record, Result, State, Stop, StoppingRule
+from ..solve import Result, State
+from ..stopping import Record, Stop, StoppingRule
 from ..variational import Posterior, Variational, current, mean_square
 from .journal import remembered
 from .local_observations import LocalObservations
@@ -41,19 +43,9 @@ def degrees(rank: int, shape: tuple[int, ...]) -> int:
     return rank * (sum(shape) - rank)
 
 
-def believing(state: State, posterior: Posterior) -> State:
-    """Return the state with another posterior in its memory."""
-    return replace(state, memory={**state.memory, "posterior": posterior})
-
-
 def has_posterior(state: State) -> bool:
     """Whether a state remembers a posterior."""
-    return "posterior" in state.memory
-
-
-def moved(state: State, F: Factors) -> State:
-    """Return the state at other factors, with the loss frozen."""
-    return state.again(F)  # type: ignore[misc]
+    return isinstance(state.memory.method, Posterior)
 
 
 def edge(data: Observations, variance: float) -> float:
@@ -69,7 +61,7 @@ def mean_square_residual(state: State, data: Observations) -> float:
 
 def structured(state: State, data: Observations) -> bool:
     """Whether the residual has a singular value that noise of its size would not have."""
-    F, Z = state.factors, state.ambient()  # type: ignore[misc]
+    F, Z = state.factors, state.view.ambient()
     seeded = np.random.default_rng(0)
     _, s, _ = sketched_svd(Z.times, Z.adjoint_times, data.shape, 1, F.blocks[0], seeded, 1)
     return float(s[0]) > 1.1 * edge(data, mean_square_residual(state, data))
@@ -174,14 +166,14 @@ def prune(state: State, data: Observations, share: float = 0.5) -> State:
     if not r:
         return state
     size = xp.sqrt(xp.sum(F.L[:, :r] ** 2, axis=0) * xp.sum(F.R[:, :r] ** 2, axis=0))
-    least = share * math.sqrt(posterior.noise * max(data.shape) / data.fraction)
+    least = share * math.sqrt(float(posterior.noise) * max(data.shape) / data.fraction)
     keep = host(size > least)
     if keep.all():
         return state
     kept = np.flatnonzero(keep).tolist()
     columns: Any = tuple(kept + list(range(r, B.shape[1])) for B in F.blocks)
     chosen = tuple(B[:, c] for B, c in zip(F.blocks, columns, strict=True))
-    return believing(moved(state, F.with_blocks(chosen)), posterior.kept(columns))
+    return state.moved(F.with_blocks(chosen)).remembering(posterior.kept(columns))
 
 
 def _pruning(data: Observations) -> StoppingRule:
@@ -206,7 +198,7 @@ def refine(
 ) -> State:
     """Let the data choose the ridge, and drop the columns that they do not support."""
     if not has_posterior(state):
-        state = moved(state, canonical(table_factors(state)))
+        state = state.moved(canonical(table_factors(state)))
     stage = "ridge"
     while sum(B.shape[1] for B in state.factors.blocks):
         rules = [beside_residual(1e-3), change(max(tol, session.tol)), _pruning(data)]
@@ -224,13 +216,14 @@ def refine(
 def believed(state: State, data: Observations) -> State:
     """Return a fit without noise, with a posterior that says so."""
     F = canonical(table_factors(state))
-    balanced = moved(state, with_part(F, *singular(F)))
+    F = with_part(F, *singular(F))
+    balanced = state.moved(F)
     # a singular value below this is rounding
     eps = epsilon(F.L)
     floor = max(1e-20, (0.5 * eps) ** 2) * mean_square(state.problem)
     noise = max(mean_square_residual(balanced, data), floor)
-    posterior = Posterior.first(balanced.factors, noise)
-    return prune(replace(balanced, memory={"posterior": posterior}), data)
+    posterior = Posterior.first(F, noise)
+    return prune(balanced.remembering(posterior), data)
 
 
 def aligned_components(state: State, data: LocalObservations) -> State:
@@ -253,8 +246,9 @@ def aligned_components(state: State, data: LocalObservations) -> State:
             root = np.sqrt(s)[None, :]
             L[rows, :r], R[columns, :r] = U * root, V * root
     blocks = tuple(xp.asarray(B, device=device(F.L)) for B in (L, R))
-    fresh = moved(state, F.with_blocks(blocks))
-    return believing(fresh, Posterior.first(fresh.factors, current(state).noise))
+    fresh = state.moved(F.with_blocks(blocks))
+    noise = current(state).noise
+    return fresh.remembering(Posterior.first(table_factors(fresh), noise))
 
 
 # ---- a ridge that is given, and nonnegative factors

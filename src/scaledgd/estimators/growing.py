@@ -14,7 +14,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
-from ..initialize import widened
+from ..growth import widened
 from ..linalg import epsilon
 from ..problems import Observed
 from ..solve import State
@@ -22,11 +22,9 @@ from ..variational import Posterior, Variational, current, mean_square
 from .fitting import (
     alternate,
     believed,
-    believing,
     degrees,
     fits,
     least_squares,
-    moved,
     prune,
     refine,
 )
@@ -148,7 +146,7 @@ def grow(
         if table_factors(state).rank <= before:
             state = sweeps(state)
             ended = "what was added is explained by noise"
-        elif current(state).noise < exact * zero:
+        elif float(current(state).noise) < exact * zero:
             ended = "the residual vanished"
         path = replace(path, state=state, ended=ended).judged(judge)
         recent = [error for _, error in path.steps[-patience:]]
@@ -160,7 +158,7 @@ def grow(
 def widen(state: State, columns: int) -> State:
     """Add columns from the top of the residual; what is known about the others is kept."""
     posterior, r = current(state), table_factors(state).rank
-    wider = moved(state, widened(state, columns))
+    wider = state.moved(widened(state, columns))
     F = table_factors(wider)
     xp, first = array_namespace(F.L), Posterior.first(F, posterior.noise)
 
@@ -176,7 +174,7 @@ def widen(state: State, columns: int) -> State:
             ((posterior.prior, first.prior), (posterior.variance, first.variance))
         )
     )
-    return believing(wider, Posterior(posterior.noise, prior, variance, first.total))
+    return wider.remembering(Posterior(posterior.noise, prior, variance, first.total))
 
 
 # ---- fits
@@ -244,7 +242,7 @@ def doubtful(session: Session, state: State, data: Observations) -> bool:
         return True
     if fits(session, state):
         return False
-    return data.size < 2 * dof or current(state).noise > 0.3 * mean_square(state.problem)
+    return data.size < 2 * dof or float(current(state).noise) > 0.3 * mean_square(state.problem)
 
 
 @remembered("gain")

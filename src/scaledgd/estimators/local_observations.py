@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .. import kernels
 from ..ambient import Ambient
 from ..factors import Factors
-from ..kernels.numpy import part_of
-from ..linalg import epsilon, square, unfold
+from ..kernels import backend
+from ..linalg import epsilon, square
 from ..losses import Kept, Loss, Squared
-from ..operators import Entries, Full, Operator, Weighted
+from ..operators import BlockProblem, Entries, Full, Operator, Weighted
 from ..problems import Observed
 from .hashing import chosen_by_hash
 from .observations import MULTIPLE, WITHIN, Model, Observations, Summary, position_of
@@ -255,10 +254,10 @@ class LocalObservations(Observations):
 
     def typical(self, quantile: float = 0.5) -> float:
         if quantile not in self._typical:
-            zeros = int(kernels.within(self.y, 0.0)[1])
+            zeros = int(backend(self.y).within(self.y, 0.0)[1])
             below = zeros + int(quantile * (self.size - zeros - 1))
             self._typical[quantile] = (
-                float(kernels.kth_magnitude(self.y, self.size - below))
+                float(backend(self.y).kth_magnitude(self.y, self.size - below))
                 if zeros < self.size
                 else 0.0
             )
@@ -268,12 +267,12 @@ class LocalObservations(Observations):
         if self.index is None:
             return 1
         if "components" not in self._shared:
-            index = tuple(host(i) for i in self.index)
-            self._shared["components"] = kernels.parts(index, self.shape)
+            self._shared["components"] = backend(*self.index).parts(self.index, self.shape)
         return int(self._shared["components"])
 
     def component_labels(self) -> list[Any]:
-        return part_of(tuple(host(i) for i in self.coordinates), self.shape)
+        index = self.coordinates
+        return [host(labels) for labels in backend(*index).labels(index, self.shape)]
 
     # ---- problems
 
@@ -313,14 +312,15 @@ class LocalObservations(Observations):
 
     def residual_quantile(self, factors: Model, fraction: float) -> float:
         r = self._weighted_residual(factors)
-        return float(kernels.kth_magnitude(r, position_of(fraction, self.size)))
+        return float(backend(r).kth_magnitude(r, position_of(fraction, self.size)))
 
     def within(self, factors: Model, limit: float) -> int:
-        return int(kernels.within(self._weighted_residual(factors), limit)[1])
+        r = self._weighted_residual(factors)
+        return int(backend(r).within(r, limit)[1])
 
     def rejected(self, factors: Model, limit: float) -> tuple[float, list[Array]]:
-        xp = array_namespace(self.y)
-        kept, count, *_ = kernels.within(self._weighted_residual(factors), limit)
+        xp, r = array_namespace(self.y), self._weighted_residual(factors)
+        kept, count, *_ = backend(r).within(r, limit)
         kept = xp.reshape(xp.astype(kept, self.y.dtype), (-1,))
         shares = []
         for mode in range(len(self.shape)):
@@ -365,7 +365,8 @@ class LocalObservations(Observations):
             if kept is not None and bool(xp.all(limit <= floor)) and bool(xp.all(now == kept)):
                 break
             kept = now
-            F = F.moved(mode, -operator.exact_step(F, mode, y, Kept(now), ridge, residual))
+            rows = BlockProblem(F, mode, y, Kept(now), ridge, residual=residual)
+            F = F.moved(mode, -operator.exact_step(rows))
         return F
 
     # ---- per-entry arrays
@@ -384,7 +385,8 @@ class LocalObservations(Observations):
         if self.index is None:
             whole = xp.reshape(xp.ones_like(self.y) if values is None else values, self.shape)
             return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
-        return kernels.sums(self.index[mode], values, self.shape[mode], self.y)
+        rows, n = self.index[mode], self.shape[mode]
+        return backend(self.y).sums(rows, values, n, self.y)
 
     def along(self, mode: int, values: Array) -> Array:
         """One value per slice of a mode, repeated for every entry, in the shape of y."""
@@ -395,16 +397,7 @@ class LocalObservations(Observations):
 
     def _medians(self, values: Array, mode: int) -> Array:
         """Medians of values, in the shape of y, over every slice of a mode; 0 if empty."""
-        xp = array_namespace(values)
-        if self.index is None and len(self.shape) == 2:
-            n = self.shape[1 - mode]
-            middle = kernels.kth_largest(values, n - (n - 1) // 2, 1 - mode)
-            return xp.reshape(middle, (-1,))
-        if self.index is None:
-            rows = unfold(values, mode)
-            n = rows.shape[1]
-            return kernels.kth_largest(rows, n - (n - 1) // 2, 1)[:, 0]
-        return self.operator.pattern.medians(values, mode)
+        return self.operator.rows(values).medians(values, mode)
 
     # ---- what a fit leaves
 
@@ -448,7 +441,7 @@ class LocalObservations(Observations):
             squares = float(square(scaled))
             squares = squares / unit**2 if plain else squares
             return Summary(float(r.shape[0]), squares, mean_unit)
-        kept, inside, sums, _ = kernels.within(scaled, threshold)
+        kept, inside, sums, _ = backend(scaled).within(scaled, threshold)
         found = self._sparse(-r, ~kept)
         return Summary(float(inside), float(sums), mean_unit, found, scale_of(scaled))
 
@@ -478,9 +471,9 @@ def scale_of(values: Array) -> float:
     """Return a robust standard deviation: of the values within three of it."""
     if not math.prod(values.shape):
         return 0.0
-    scale = 1.4826 * float(kernels.median_magnitude(values))
+    scale = 1.4826 * float(backend(values).median_magnitude(values))
     for _ in range(20):
-        _, count, squares, _ = kernels.within(values, MULTIPLE * scale)
+        _, count, squares, _ = backend(values).within(values, MULTIPLE * scale)
         if not int(count) or scale == 0.0:
             break
         last, scale = scale, math.sqrt(float(squares) / int(count) / WITHIN)

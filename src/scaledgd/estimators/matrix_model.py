@@ -65,9 +65,9 @@ class TableFit:
         limit = threshold(state) if robust else None
         F = bordered(state.factors, empty(data, reading.choice, reading.scales))
         if not plain:
-            memory = {**state.memory, "posterior": current(replace(state, factors=F))}
-            state = replace(state, factors=F, memory=memory)
-        return cls(reading, state, state.problem.ridge, limit)
+            state = state.moved(F)
+            state = state.remembering(current(state))
+        return cls(reading, state, getattr(state.problem, "ridge", None), limit)
 
 
 @packable
@@ -111,7 +111,10 @@ class MatrixModel(EntrywiseModel):
     ) -> MatrixModel:
         """Return the model of a fit: rows solved anew, and the noise."""
         F, reading, ridge = table_factors(fit.state), fit.reading, fit.ridge
-        posterior = current(fit.state) if ridge is None and has_posterior(fit.state) else None
+        posterior = None
+        if ridge is None and has_posterior(fit.state):
+            posterior = current(fit.state)
+            posterior = replace(posterior, noise=float(posterior.noise))
         model = cls(
             observations=data,
             size=reading.size,
@@ -325,7 +328,7 @@ class MatrixModel(EntrywiseModel):
             if self.ridge is not None:
                 # the given ridge may have taken away more than the noise asks for
                 ridge = posterior.ridge(F, 0, coverage)
-                F = F.moved(0, -data.problem().linearize(F).block_step(0, ridge))  # type: ignore
+                F = F.moved(0, -data.problem().linearize(F).view.block_step(0, ridge=ridge))
         ridges = tuple(posterior.ridge(F, k, coverage) for k in (0, 1))
         return Spread(F, data, ridges, self.noise)
 

@@ -13,13 +13,19 @@ import numpy as np
 
 from ..factors import Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
-from ..losses import median_threshold
-from ..methods import line_search
+from ..methods import CurvatureMemory
+from ..solve import Memory
+from ..steps import StepMemory, line_search
+from ..thresholds import Threshold, median_threshold
 from ..variational import Posterior
 
 CLASSES: dict[str, type] = {
     c.__name__: c
-    for c in (Bordered, LowRank, Symmetric, Tucker, Posterior, median_threshold, line_search)
+    for c in (
+        *(Bordered, LowRank, Symmetric, Tucker),
+        *(Memory, Posterior, CurvatureMemory, StepMemory, Threshold),
+        *(median_threshold, line_search),
+    )
 }
 """The dataclasses that a file may contain, by name."""
 

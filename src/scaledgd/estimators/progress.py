@@ -7,7 +7,8 @@ import sys
 import time
 from typing import Any
 
-from ..solve import Record, State
+from ..solve import State
+from ..stopping import Record
 from .session import Session
 
 QUIET = 1.0

@@ -17,7 +17,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .. import checks, kernels
+from .. import checks
+from ..kernels import backend
 from .labels import Labels, dressed, stripped
 from .local_observations import LocalObservations
 from .packing import packable
@@ -171,7 +172,7 @@ def _observed(observed: Any, shape: tuple[int, ...]) -> Any:
 def _dense(values: Any, observed: Any) -> LocalObservations:
     if observed is not None:
         observed = _observed(observed, values.shape)
-    index, found, strange = kernels.present(values, observed)
+    index, found, strange = backend(values).present(values, observed)
     if strange and observed is not None:
         raise ValueError(
             "X holds NaN or infinity where observed is True; set observed to False there"
@@ -180,7 +181,7 @@ def _dense(values: Any, observed: Any) -> LocalObservations:
         raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
     if index is None:
         return LocalObservations(None, values.copy(), values.shape)
-    return LocalObservations(index, found.astype(values.dtype, copy=False), values.shape)
+    return LocalObservations(index, found, values.shape)
 
 
 def sparse_entries(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
@@ -192,7 +193,7 @@ def sparse_entries(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
     coordinates = sparse.coo_array(X)
     i, j = (c.astype(np.int64) for c in coordinates.coords)
     values = coordinates.data
-    if not kernels.distinct((i, j), tuple(X.shape)):
+    if not backend(i, j).distinct((i, j), tuple(X.shape)):
         raise ValueError(
             "X stores some entry more than once; call X.sum_duplicates(), or average them"
         )

@@ -9,8 +9,8 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from .. import kernels
 from ..factors import Factors, LowRank, Tucker
+from ..kernels import numbered
 from ..linalg import epsilon, fix_signs, unfold
 from ..operators import Sensing
 from ..solve import State
@@ -81,7 +81,7 @@ class RegressionModel:
         constant = float(xp.mean(y - fitted)) if intercept else 0.0
         off = y - fitted - constant
         free = m - degrees(ranks, factors.shape) - intercept
-        held_by = state.problem.ridge
+        held_by = getattr(state.problem, "ridge", None)
         strength = 0.0 if held_by is None else float(xp.max(held_by[-1])) * reading.wide**2
         strength *= reading.unit if isinstance(factors, LowRank) else 1.0
         return cls(
@@ -167,7 +167,7 @@ class RegressionModel:
         example = self.factors.blocks[0]
         xp, found = array_namespace(example), []
         size = math.prod(self.shape)
-        flat = kernels.numbered(index, self.shape)
+        flat = numbered(index, self.shape)
         every = xp.arange(size, device=device(flat))
         step = max(1, PART // size)
         for s in range(0, flat.shape[0], step):

@@ -14,19 +14,21 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .. import kernels
 from ..factors import Bordered, Factors
-from ..initialize import spectral, widened
+from ..growth import widened
+from ..initialize import spectral
+from ..kernels import backend
 from ..linalg import epsilon
-from ..losses import HardTrim, larger, median_threshold
+from ..losses import HardTrim
 from ..methods import Alternating
 from ..problems import Observed
-from ..solve import Record, State, Stop, StoppingRule
-from .fitting import believed, moved, refine, structured, without_weakest
+from ..solve import State
+from ..stopping import Record, Stop, StoppingRule
+from ..thresholds import larger, median_threshold
+from .fitting import believed, refine, structured, without_weakest
 from .journal import remembered
 from .observations import MULTIPLE, Observations, position_of
 from .packing import packable
-from .rules import difference
 from .scaling import bordered, singular, table_factors, truncated, with_part
 from .session import Session, light, revived
 
@@ -46,7 +48,7 @@ class fraction_threshold:  # noqa: N801  (reads as an argument, like median_thre
     def pick(self, t: int, residual: Array, last: Any) -> Any:
         """Return the threshold of iterate t, given the last one."""
         k = position_of(self.fraction, math.prod(residual.shape))
-        return larger(kernels.kth_magnitude(residual, k), self.ratio * (last or 0.0))
+        return larger(backend(residual).kth_magnitude(residual, k), self.ratio * (last or 0.0))
 
 
 def rejecting(data: Observations, outliers: Outliers, ratio: float = 0.3) -> HardTrim:
@@ -60,8 +62,7 @@ def rejecting(data: Observations, outliers: Outliers, ratio: float = 0.3) -> Har
 
 def threshold(state: State) -> float:
     """Return the threshold of the loss of a state."""
-    fixed = state.problem.loss.schedule
-    return fixed if isinstance(fixed, float) else float(state.memory["threshold"][2])
+    return float(state.memory.loss.value)
 
 
 def levels(session: Session, data: Observations) -> tuple[float, float]:
@@ -165,7 +166,8 @@ def _anew(
                 other = part.rows_without_outliers(only, mode, threshold(state))
                 B = _put(F.blocks[mode], chosen, other.blocks[mode])
                 F = F.with_blocks(tuple(B if k == mode else A for k, A in enumerate(F.blocks)))
-        return _resumed(state, F) if resume and "threshold" in state.memory else F
+        rule = state.memory.loss.rule
+        return _resumed(state, F) if resume and rule is not None else F
 
     return repair
 
@@ -192,9 +194,9 @@ def _put(B: Array, chosen: Array, rows: Array) -> Array:
 
 def _resumed(state: State, F: Factors) -> State:
     """The state at other factors, its threshold a little above where it stood."""
-    rule, at, last = state.memory["threshold"]
-    memory = {**state.memory, "threshold": (rule, at, 10 * last)}
-    return replace(moved(state, F), t=state.t + 1, memory=memory)
+    last = state.memory.loss
+    memory = replace(state.memory, loss=replace(last, value=10 * last.value))
+    return replace(state.moved(F), t=state.t + 1, memory=memory)
 
 
 @remembered("fewer", light, revived)
@@ -245,7 +247,7 @@ def settle(
             # few entries led to a ridge that lost the others: the fit is better without
             state = believed(fixed.linearize(last.factors), data)
             break
-        if difference(last.factors, F) <= 1e-3 * limit * math.sqrt(data.size):
+        if last.factors.distance(F) <= 1e-3 * limit * math.sqrt(data.size):
             break
     if limit <= least:
         state = believed(state, data)
@@ -280,12 +282,11 @@ def _without_own(state: State, most: float) -> State:
         blocks.append(xp.concat([inside, B[:, r:]], axis=1))
     U, s, V = singular(F.with_blocks(tuple(blocks)))
     kept = max(1, min(r - 1, int((s > 1e-6 * s[0]).sum())))
-    return moved(state, with_part(F, U[:, :kept], s[:kept], V[:, :kept]))
+    return state.moved(with_part(F, U[:, :kept], s[:kept], V[:, :kept]))
 
 
 def _spread_out(state: State) -> State:
     """Replace such directions by what the residual shows most."""
     fewer = _without_own(state, 0.25)
     lost = table_factors(state).rank - table_factors(fewer).rank
-    wider = moved(state, widened(fewer, lost))
-    return replace(wider, t=state.t, memory=state.memory)  # its threshold goes on falling
+    return state.moved(widened(fewer, lost))  # its threshold goes on falling

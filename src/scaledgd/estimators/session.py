@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..problems import Observed
-from ..solve import Record, Result, State, Stop, StoppingRule, solve
+from ..solve import Result, State, solve
+from ..stopping import Record, Stop, StoppingRule
 from .journal import Journal, log
 from .packing import columns, records
 
@@ -18,7 +19,7 @@ Watch = Callable[["Session", str, State, list[Record]], bool]
 
 def light(state: State) -> dict[str, Any]:
     """Return what must be stored of a state to resume from it."""
-    return {"t": state.t, "factors": state.factors, "memory": dict(state.memory)}
+    return {"t": state.t, "factors": state.factors, "memory": state.memory}
 
 
 def revived(kept: dict[str, Any], problem: Observed, *_: Any) -> State:

@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 
-from .. import checks, kernels
+from .. import checks
+from ..kernels import numbered
 from .entry_table import EntryTable
 from .packing import host
 
@@ -127,7 +128,7 @@ class BlockSplit(_Splitter):
         if axis >= len(data.shape):
             raise ValueError(f"axis={axis}, but the table has {len(data.shape)} modes")
         index = tuple(host(i) for i in data.coordinates)
-        fibre = kernels.numbered(index, data.shape, skip=axis)
+        fibre = numbered(index, data.shape, skip=axis)
         runs = math.ceil(data.shape[axis] / length)
         return np.unique(fibre * runs + index[axis] // length, return_inverse=True)[1]
 

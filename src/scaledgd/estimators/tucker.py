@@ -8,14 +8,15 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from .. import kernels
 from ..factors import Tucker
 from ..initialize import diagonal_deleted, hosvd, small_random
+from ..kernels import backend
 from ..linalg import epsilon, mode_products, unfold
 from ..losses import HardTrim
 from ..methods import Alternating
 from ..problems import Observed
-from ..solve import State, StoppingRule
+from ..solve import State
+from ..stopping import StoppingRule
 from .journal import remembered
 from .observations import MULTIPLE, WITHIN, Observations
 from .packing import packable
@@ -323,5 +324,5 @@ def _judged(squares: Array, outliers: Outliers | None) -> float:
     """Return the mean of squared errors; if some entries are wrong, a quantile of them."""
     if outliers is not None:
         # much too small a rank may fit a good half exactly: look beyond it
-        return float(kernels.kth_magnitude(squares, max(1, int(0.35 * squares.shape[0]))))
+        return float(backend(squares).kth_magnitude(squares, max(1, int(0.35 * squares.shape[0]))))
     return float(array_namespace(squares).mean(squares))

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .. import checks, kernels
+from .. import checks
 from ..factors import Tucker
-from ..linalg import identity, whitening
+from ..kernels import JITTER
+from ..linalg import identity, invert_systems, solve_systems, whitening
 from .local_observations import LocalObservations
 from .packing import host
 
@@ -92,7 +93,7 @@ class Spread:
             z = normal_numbers(rng, G[:, 0, :])
             # with G = C Cᵀ the rows of T C⁻ᵀ z have the covariance T G⁻¹ Tᵀ
             C = xp.linalg.cholesky(G)
-            x = xp.linalg.solve(xp.matrix_transpose(C), z[:, :, None])[:, :, 0]
+            x = solve_systems(xp.matrix_transpose(C), z[:, :, None])[:, :, 0]
             found.append(x @ T.T)
         return math.sqrt(self.noise) * xp.concat(found)
 
@@ -106,9 +107,7 @@ class Spread:
         T = whitening(plain.gram())
         design, q = plain.transformed(T), T.shape[0]
         ridge = self.ridges[mode] if ridge is None else ridge
-        rows: Any = kernels.Grid(data.shape)
-        if data.index is not None:
-            rows = kernels.pattern(data.index, data.shape)
+        rows = data.operator.rows(data.y)
         step = max(1, PART // max(1, q * q))
         for first in range(0, data.shape[mode], step):
             last = min(first + step, data.shape[mode])
@@ -116,7 +115,7 @@ class Spread:
             G = G + (T.T * (ridge if ridge.ndim == 1 else ridge[first:last, None, :])) @ T
             size = xp.max(xp.linalg.diagonal(G), axis=1)
             size = xp.where(size > 0, size, xp.ones_like(size))
-            yield first, last, T, G + kernels.JITTER * size[:, None, None] * identity(q, like=G)
+            yield first, last, T, G + JITTER * size[:, None, None] * identity(q, like=G)
 
     def _systems(self, mode: int, index: Index) -> Any:
         """Parts of the coordinates: which, their v, and the inverse of the system of their row."""
@@ -137,7 +136,7 @@ class Spread:
             begin, end = int(starts[first]), int(starts[last])
             if begin == end:
                 continue
-            inverses, design = xp.linalg.inv(G), self.factors.design(mode).transformed(T)
+            inverses, design = invert_systems(G), self.factors.design(mode).transformed(T)
             step = max(1, PART // T.shape[0] ** 2)
             for s in range(begin, end, step):
                 chosen = order[s : min(s + step, end)]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from .. import kernels
 from ..files import FileError
+from ..kernels import backend
 from .labels import Labels
 from .local_observations import LocalObservations
 
@@ -64,7 +64,10 @@ def observations(data: Any, dimensions: int | None = None) -> None:
             must(tuple(i.shape) == (data.size,), "an index")
             must(i.dtype == xp.int64, "an index")
             must(not data.size or (int(xp.min(i)) >= 0 and int(xp.max(i)) < n), "an index")
-        must(kernels.distinct(data.index, data.shape), "an index that names an entry twice")
+        must(
+            backend(*data.index).distinct(data.index, data.shape),
+            "an index that names an entry twice",
+        )
     shaped(data.weight, tuple(data.y.shape), optional=True, least=0)
 
 

@@ -1,0 +1,163 @@
+"""The commands and their help. Each one imports what it needs only when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .options import CleanOptions, CompleteOptions, Quiet, Seed, seed_in_range, takes
+
+EXIT_CODES = (
+    "Exit codes: 0 done (a fit that did not converge gives a warning); 1 unexpected failure; 2 bad "
+    "input or options, nothing written; 130 interrupted. Errors are one line on stderr, beginning "
+    "with 'scaledgd: error: '."
+)
+REPRODUCE_EXIT_CODES = (
+    "Exit codes: 0 every claim holds; 1 some do not, or an unexpected failure; 2 bad options; 130 "
+    "interrupted: run the command again to continue."
+)
+
+
+class Interruption(Exception):  # noqa: N818  (Ctrl-C is not a defect)
+    """Ctrl-C, with the message to print."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:  # typer would end without a message
+            message = str(interrupt) or "interrupted; nothing was written"
+            raise Interruption(message) from None
+
+
+app = typer.Typer(
+    name="scaledgd",
+    cls=_Commands,
+    help="Low-rank matrices and tensors from incomplete or corrupted data.",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Chlorine = Annotated[
+    Path | None,
+    typer.Option(
+        help="Your copy of the monograph's chlorine data; by default the bundled simulation.",
+        metavar="FILE",
+    ),
+]
+
+
+@app.callback()
+def _app(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from ... import __version__
+
+        print(f"scaledgd {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command(epilog=EXIT_CODES)
+@takes(CompleteOptions)
+def complete(options: CompleteOptions) -> None:
+    """Fill the missing cells of a table, a tensor or a long file.
+
+    Missing cells are empty, NA, NaN, null and the like, or not stored in a sparse matrix. All
+    other cells are preserved, byte for byte if text is written as text. Columns of text are
+    passed through, and so is a first column that numbers the rows. Booleans count as 1 and 0. An
+    empty column stays empty; an empty row is filled like a typical row. Arrays of order 3 and
+    more are completed as tensors.
+
+    A table is read twice in batches of rows, and needs memory for the rows of the fit (see
+    --fit-rows). A long file needs memory for 16 bytes per line and for the fit. NPZ and Matrix
+    Market files are read as a whole. A sparse matrix is filled up to 50 million cells; for larger
+    ones use --predict.
+    """
+    from .run import run
+
+    run(options)
+
+
+@app.command(epilog=EXIT_CODES)
+@takes(CleanOptions)
+def clean(options: CleanOptions) -> None:
+    """Separate a table, a tensor or a long file into a low-rank part and outliers.
+
+    OUT contains the low-rank part, in the layout of FILE. Missing cells are filled too. You need
+    not know how many cells are wrong or by how much; up to a third may be.
+    """
+    from .run import run
+
+    run(options)
+
+
+@app.command(epilog=EXIT_CODES)
+def demo(
+    out: Annotated[Path, typer.Option(help="The page to write.", metavar="PAGE")] = Path(
+        "report.html"
+    ),
+    chlorine: Chlorine = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Hide a fifth of the bundled sensor data, fill it, and compare with other methods.
+
+    The data are 180 readings of each of 120 sensors in a water network. The hidden cells are
+    filled by scaledgd, by column means, by gradient descent and by iterated soft thresholding,
+    and compared with the true values. A page with pictures is written.
+    """
+    from .demo import run
+
+    run(out, chlorine, seed_in_range(seed), quiet)
+
+
+@app.command(epilog=REPRODUCE_EXIT_CODES)
+def reproduce(
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Items to run; all by default. --list names them.",
+            metavar="[ITEM]...",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Reduced sizes, in a minute or two; the same checks.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the report, the data and the plots.", metavar="FOLDER")
+    ] = Path("reproduction"),
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Number of processes; by default one per core.", min=1, metavar="N"),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore the results of an earlier run.")
+    ] = False,
+    chlorine: Chlorine = None,
+    list_items: Annotated[bool, typer.Option("--list", help="List the items and exit.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every figure, table and theorem of the monograph, and check its claims.
+
+    FOLDER contains report.html, one self-contained page with interactive plots, the data of every
+    item as CSV, and plots. An interrupted run continues where it stopped.
+    """
+    from .reproduce import list_names, run
+
+    if list_items:
+        list_names()
+    elif not run(out, items or [], quick, jobs, fresh, chlorine, quiet):
+        raise typer.Exit(1)

@@ -1,0 +1,30 @@
+"""Run ``complete`` or ``clean``, and print the summary."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from .checks import check_table_options
+from .options import TableOptions
+
+
+def run(options: TableOptions) -> None:
+    """Run the command that the options ask for."""
+    began = time.perf_counter()
+    check_table_options(options)
+    # imported after the checks, so that a mistyped name is reported at once
+    from . import long_files, tables
+
+    try:
+        summary = long_files.run(options) if options.is_long else tables.run(options)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; nothing was written") from None
+    seconds = time.perf_counter() - began
+    for note in summary.warnings:
+        print(f"scaledgd: warning: {note}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(summary.facts(seconds)))
+    elif not options.quiet:
+        print("\n".join(summary.lines(seconds)))

@@ -1,0 +1,1 @@
+"""Readers: tables, tensors and long files in every supported format."""

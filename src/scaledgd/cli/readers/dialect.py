@@ -1,0 +1,100 @@
+"""How the cells of delimited text are read as numbers, and how numbers are written."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Array = Any
+
+MISSING = (
+    "",
+    *("#N/A", "#NA", "<NA>", "N/A", "n/a", "NA", "na", "NaN", "nan", "NAN", "-nan", "-NaN"),
+    *("NULL", "null", "Null", "None", "none", "#N/A N/A", "1.#QNAN", "-1.#IND"),
+)
+"""Words for a missing cell."""
+BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Options of delimited text.
+
+    Attributes
+    ----------
+    delimiter, decimal : str
+        One character each.
+    header : bool, optional
+        Whether the first record holds names. None decides by its cells.
+    missing : tuple of str
+        Words for a missing cell, in addition to `MISSING`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from scaledgd.cli.readers.dialect import Dialect, to_floats
+    >>> to_floats(Dialect(decimal=",").normalised(pa.array(["1,5", " 2 ", "NA"])))
+    array([1.5, 2. , nan])
+    """
+
+    delimiter: str = ","
+    decimal: str = "."
+    header: bool | None = None
+    missing: tuple[str, ...] = ()
+
+    @cached_property
+    def _missing_words(self) -> pa.Array:
+        return pa.array([*MISSING, *(word.strip() for word in self.missing)])
+
+    @cached_property
+    def _missing_numbers(self) -> list[float]:
+        numbers = []
+        for word in self.missing:
+            with contextlib.suppress(ValueError):
+                numbers.append(float(word))
+        return numbers
+
+    def without_missing(self, values: Array) -> Array:
+        """Replace numbers that mean missing by NaN."""
+        if not self._missing_numbers:
+            return values
+        return np.where(np.isin(values, self._missing_numbers), np.nan, values)
+
+    def normalised(self, cells: pa.Array) -> pa.Array:
+        """Strip cells, set missing ones to null, and use decimal points."""
+        cells = pc.ascii_trim_whitespace(cells)
+        cells = pc.if_else(pc.is_in(cells, value_set=self._missing_words), None, cells)
+        if self.decimal != ".":
+            cells = pc.replace_substring(cells, pattern=self.decimal, replacement=".")
+        return cells
+
+    def formatted(self, values: Array) -> pa.Array:
+        """Write numbers as text, with the fewest digits that read back as the same floats."""
+        cells = pa.array(values).cast(pa.string())
+        if self.decimal != ".":
+            cells = pc.replace_substring(cells, pattern=".", replacement=self.decimal)
+        return cells
+
+
+def to_floats(normalised: pa.Array) -> Array:
+    """Convert normalised cells to floats, NaN for null.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If a cell is not a number.
+    """
+    return normalised.cast(pa.float64()).to_numpy(zero_copy_only=False)
+
+
+def are_numbers(normalised: pa.Array) -> Array:
+    """Return which normalised cells are numbers or missing."""
+    found = pc.match_substring_regex(normalised, pattern=NUMBER)
+    return pc.fill_null(found, True).to_numpy(zero_copy_only=False)

@@ -1,0 +1,40 @@
+"""Open a table by its format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..failures import Failure
+from ..formats import ARRAYS, format_of
+from .arrays import ArrayTable
+from .arrow import ArrowTable
+from .batches import TableReader
+from .dialect import Dialect
+from .text_table import TextTable
+
+
+def open_table(
+    path: Path, dialect: Dialect, text_columns: list[str], array: str | None
+) -> TableReader:
+    """Open a table or a tensor.
+
+    Parameters
+    ----------
+    path : path
+        Its suffix gives the format.
+    dialect : Dialect
+    text_columns : list of str
+        Columns to pass through, by name or position from 1.
+    array : str, optional
+        Which array of an NPZ file.
+    """
+    kind = format_of(path).kind
+    if array is not None and kind != "npz":
+        raise Failure("--array applies to NPZ files only")
+    if kind == "text":
+        return TextTable(path, dialect, text_columns)
+    if kind in ARRAYS:
+        if text_columns:
+            raise Failure(f"--text applies to tables with text columns; {path} has none")
+        return ArrayTable(path, kind, dialect, array)
+    return ArrowTable(path, kind, dialect, text_columns)

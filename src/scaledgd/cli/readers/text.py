@@ -1,0 +1,378 @@
+"""Delimited text, read in blocks of records and written back with some cells replaced.
+
+Cells are located by their byte offsets. Writing copies the bytes that were read and replaces
+only the cells that changed, so all other cells are preserved byte for byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..failures import Failure
+from .batches import Progress, RowBatch
+from .dialect import Dialect, are_numbers
+from .files import reading
+
+Array = Any
+
+BLOCK_BYTES = 1 << 24
+"""Number of bytes read at once."""
+RECORD_LIMIT = 1 << 28
+"""Number of bytes of a record, at most. A longer one has an unclosed quotation mark."""
+
+NEWLINE, RETURN, QUOTE = ord("\n"), ord("\r"), ord('"')
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TextBlock(RowBatch):
+    """Consecutive records of a text file: their bytes and the offsets of their cells.
+
+    Attributes
+    ----------
+    data : bytes
+        The bytes of the records. The first block also contains the header.
+    starts, ends : integer arrays of shape (records, columns)
+        Byte offsets of the cells, with their quotation marks.
+    line : int
+        Line number of the first byte of `data`, from 1.
+    ended : bool
+        False if the last line of the file has no newline; then `data` has one added.
+    values : float array of shape (records, columns), optional
+        None until a `TextTable` has parsed the cells.
+    """
+
+    data: bytes
+    starts: Array
+    ends: Array
+    line: int
+    ended: bool = True
+    values: Array = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def _quoted(self) -> bool:
+        return b'"' in self.data
+
+    def cells(self, columns: Array) -> pa.Array:
+        """Return the cells of some columns as text, record by record."""
+        starts, ends = self.starts[:, columns].ravel(), self.ends[:, columns].ravel()
+        n = len(starts)
+        if not n:
+            return pa.array([], pa.string())
+        # delimiters lie between the cells, so every other piece is a cell
+        offsets = np.empty(2 * n, dtype=np.int32)
+        offsets[0::2], offsets[1::2] = starts, ends
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        pieces = pa.Array.from_buffers(pa.binary(), 2 * n - 1, buffers)
+        cells = pieces.take(pa.array(np.arange(0, 2 * n - 1, 2)))
+        return _unquoted(cells).view(pa.string()) if self._quoted else cells.view(pa.string())
+
+    def line_of(self, record: int) -> int:
+        """Return the line number of a record."""
+        return self.line + self.data.count(b"\n", 0, int(self.starts[record, 0]))
+
+    def patched(self, records: Array, columns: Array, new: pa.Array) -> bytes:
+        """Return the bytes with new text in some cells.
+
+        Parameters
+        ----------
+        records, columns : integer arrays of shape (cells,)
+            Positions of the cells, in the order of the file. `columns` may be one number.
+        new : pyarrow.Array of strings, shape (cells,)
+        """
+        if not len(new):
+            return self._with_original_end(self.data)
+        starts, ends = self.starts[records, columns], self.ends[records, columns]
+        n = len(starts)
+        offsets = np.empty(2 * n + 1, dtype=np.int32)
+        offsets[0], offsets[1::2], offsets[2::2] = 0, starts, ends
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        pieces = pa.Array.from_buffers(pa.binary(), 2 * n, buffers)
+        kept = pieces.take(pa.array(np.arange(0, 2 * n, 2)))
+        joined = pc.binary_join_element_wise(kept, new.view(pa.binary()), b"")
+        return self._with_original_end(_bytes(joined) + self.data[int(ends[-1]) :])
+
+    def extended(self, new: pa.Array, delimiter: str, name: str | None) -> bytes:
+        """Return the bytes with a cell appended to every record, and `name` to the header."""
+        n, data = len(self), self.data
+        offsets = np.concatenate([[0], self.ends[:, -1]]).astype(np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        kept = pa.Array.from_buffers(pa.binary(), n, buffers)
+        mark = delimiter.encode()
+        joined = pc.binary_join_element_wise(kept, new.view(pa.binary()), mark)
+        out = _bytes(joined) + data[int(self.ends[-1, -1]) :]
+        if name is not None:
+            header = out[: int(self.starts[0, 0])]
+            body = out[len(header) :]
+            names = header.rstrip(b"\r\n")
+            out = names + mark + name.encode() + header[len(names) :] + body
+        return self._with_original_end(out)
+
+    def _with_original_end(self, data: bytes) -> bytes:
+        return data if self.ended else data[:-1]
+
+
+def _bytes(pieces: pa.Array) -> bytes:
+    """Concatenate the pieces."""
+    _, where, text = pieces.buffers()
+    offsets = np.frombuffer(where, dtype=np.int32)
+    first, last = offsets[pieces.offset], offsets[pieces.offset + len(pieces)]
+    return text.slice(int(first), int(last - first)).to_pybytes()  # type: ignore[no-any-return]
+
+
+def _unquoted(cells: pa.Array) -> pa.Array:
+    quoted = pc.starts_with(cells, pattern=b'"')
+    if not pc.any(quoted).as_py():
+        return cells
+    inner = pc.replace_substring(pc.binary_slice(cells, 1, -1), pattern=b'""', replacement=b'"')
+    return pc.if_else(quoted, inner, cells)
+
+
+class TextFile:
+    """A file of delimited text, which may be compressed with gzip.
+
+    Attributes
+    ----------
+    names : list of str
+        Names of the columns; "1", "2", … if there is no header.
+    header : bool
+        Whether the first record holds names.
+    """
+
+    def __init__(self, path: Path, dialect: Dialect) -> None:
+        self.path, self.dialect = path, dialect
+        with reading(path), _open_bytes(path) as (file, _):
+            self.size = path.stat().st_size
+            self._sample = _first_bytes(file)
+        self._check_sample()
+        records = self._first_records()
+        first, others = records[0], {len(record) for record in records[1:]}
+        self.header = _is_header(records, dialect) if dialect.header is None else dialect.header
+        if self.header and others == {len(first) + 1}:
+            first = ["", *first]  # the column of row names has no name
+        self.width = len(first)
+        self.names = first if self.header else [str(k + 1) for k in range(self.width)]
+        if self.width == 1:
+            mark = _plural(dialect.delimiter)
+            raise Failure(
+                f"{path} has a single column when split at {mark}; "
+                + (self.hint() or "a table needs at least two")
+            )
+
+    def _check_sample(self) -> None:
+        sample, path = self._sample, self.path
+        if not sample.strip():
+            raise Failure(f"{path} is empty; give a file with a table in it")
+        if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise Failure(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+        if b"\0" in sample:
+            raise Failure(f"{path} is not text; give it the suffix of its format")
+        if b"\n" not in sample and b"\r" in sample:
+            raise Failure(f"{path} has carriage returns as line ends; convert them to newlines")
+
+    def _first_records(self) -> list[list[str]]:
+        sample = self._sample.removeprefix(BYTE_ORDER_MARK)
+        cells = _locate_cells(sample if b"\n" in sample else sample + b"\n", self.dialect.delimiter)
+        if cells is None:
+            raise Failure(f"{self.path}: a quotation mark in line 1 is not closed; close it")
+        records = []
+        stops = np.cumsum(cells.widths)
+        for begin, end in list(zip(stops - cells.widths, stops, strict=True))[:20]:
+            record = slice(int(begin), int(end))
+            starts, ends = cells.starts[None, record], cells.ends[None, record]
+            block = TextBlock(data=sample, starts=starts, ends=ends, first=0, line=1)
+            words = block.cells(slice(None)).view(pa.binary()).to_pylist()
+            records.append([word.decode(errors="replace") for word in words])
+        return records
+
+    def hint(self) -> str:
+        """Return advice if another delimiter or decimal mark fits the file better."""
+        lines = self._sample.decode(errors="replace").splitlines()
+        lines = [line for line in lines[: min(20, max(1, len(lines) - 1))] if line]
+        mark, rows = self._better_delimiter(lines)
+        if mark:
+            width = len(rows[0])
+            commas = mark != "," and _has_decimal_commas([cell for row in rows for cell in row])
+            also = " --decimal ','" if commas else ""
+            word = {"\t": "tab", " ": "space"}.get(mark, f"'{mark}'")
+            return f"split at {_plural(mark)} it has {width}: use --delimiter {word}{also}"
+        cells = [cell for line in lines for cell in line.split(self.dialect.delimiter)]
+        if self.dialect.delimiter != "," != self.dialect.decimal and _has_decimal_commas(cells):
+            return "its numbers have decimal commas: use --decimal ','"
+        return ""
+
+    def _better_delimiter(self, lines: list[str]) -> tuple[str, list[list[str]]]:
+        """Return the delimiter that splits the lines into most equal rows, and the rows."""
+        most, best, split = 1, "", [[""]]
+        for mark in ";\t|, ":
+            with contextlib.suppress(csv.Error):
+                rows = list(csv.reader(lines, delimiter=mark))
+                widths = {len(row) for row in rows}
+                if mark != self.dialect.delimiter and len(widths) == 1 and max(widths) > most:
+                    most, best, split = max(widths), mark, rows
+        return best, split
+
+    def blocks(self, progress: Progress = lambda share: None) -> Iterator[TextBlock]:
+        """Yield all records in blocks; blank lines are skipped."""
+        left, first, line, ended = b"", 0, 1, True
+        with reading(self.path), _open_bytes(self.path) as (file, raw):
+            while True:
+                fresh = file.read(BLOCK_BYTES)
+                progress(min(1.0, raw.tell() / max(1, self.size)))
+                data = left + fresh
+                if not fresh and data and not data.endswith(b"\n"):
+                    data, ended = data + b"\n", False
+                cells = _locate_cells(data, self.dialect.delimiter) if data else None
+                if cells is None and data and (not fresh or len(data) > RECORD_LIMIT):
+                    raise Failure(
+                        f"{self.path}: a quotation mark in line {line} or after it is not "
+                        "closed; close it or remove it"
+                    )
+                left = data
+                if cells is not None:
+                    whole, left = data[: cells.stop], data[cells.stop :]
+                    block = self._block(whole, cells, first, line, ended)
+                    first, line = first + len(block), line + whole.count(b"\n")
+                    if len(block):
+                        yield block
+                if not fresh:
+                    return
+
+    def _block(self, data: bytes, cells: _Cells, first: int, line: int, ended: bool) -> TextBlock:
+        starts, ends, widths = cells.starts, cells.ends, cells.widths
+        if line == 1:
+            starts[0] += len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
+            if self.header:
+                starts, ends, widths = starts[widths[0] :], ends[widths[0] :], widths[1:]
+        wrong = np.flatnonzero(widths != self.width)
+        if len(wrong):
+            before = data[: int(starts[int(widths[: wrong[0]].sum())])].count(b"\n")
+            self._refuse_width(line + before, int(widths[wrong[0]]))
+        shape = (-1, self.width)
+        return TextBlock(
+            data=data,
+            starts=starts.reshape(shape),
+            ends=ends.reshape(shape),
+            first=first,
+            line=line,
+            ended=ended,
+        )
+
+    def _refuse_width(self, line: int, width: int) -> None:
+        mark = _plural(self.dialect.delimiter)
+        repair = f"put cells that contain {mark} in quotation marks"
+        if width < self.width:
+            repair = f"separate all cells by {mark}, empty ones too"
+        raise Failure(
+            f"{self.path}: line {line} has {width} cells, but the first line has {self.width}; "
+            + (self.hint() or repair)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Offsets of the cells of all complete records, without blank lines.
+
+    Attributes
+    ----------
+    starts, ends : integer arrays of shape (cells,)
+    widths : integer array of shape (records,)
+        Number of cells of each record.
+    stop : int
+        Where the last complete record ends.
+    """
+
+    starts: Array
+    ends: Array
+    widths: Array
+    stop: int
+
+
+def _locate_cells(data: bytes, delimiter: str) -> _Cells | None:
+    """Locate the cells of all complete records; None if there is no complete record."""
+    a = np.frombuffer(data, dtype=np.uint8)
+    stops = np.flatnonzero((a == ord(delimiter)) | (a == NEWLINE))
+    quotes = np.flatnonzero(a == QUOTE) if b'"' in data else stops[:0]
+    if len(quotes):
+        # a delimiter after an odd number of quotation marks is part of a cell
+        stops = stops[np.searchsorted(quotes, stops) % 2 == 0]
+    ended = a[stops] == NEWLINE
+    last = np.flatnonzero(ended)
+    if not len(last):
+        return None
+    stops, ended = stops[: last[-1] + 1], ended[: last[-1] + 1]
+    starts = np.concatenate([[0], stops[:-1] + 1])
+    ends = stops - (ended & (a[stops - 1] == RETURN) & (stops > starts))
+    widths = np.diff(last, prepend=-1)
+    blank = (widths == 1) & (ends[last] == starts[last])
+    if blank.any():
+        kept = np.ones(len(stops), dtype=bool)
+        kept[last[blank]] = False
+        starts, ends, widths = starts[kept], ends[kept], widths[~blank]
+    return _Cells(starts, ends, widths, int(stops[-1]) + 1)
+
+
+@contextlib.contextmanager
+def _open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open a file; yield it decompressed, and as it is on disk."""
+    with open(path, "rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        yield (gzip.GzipFile(fileobj=raw) if zipped else raw), raw  # type: ignore[misc]
+
+
+def _first_bytes(file: IO[bytes]) -> bytes:
+    """Read the first line at least."""
+    sample = b""
+    while len(sample) < RECORD_LIMIT and (fresh := file.read(1 << 18)):
+        sample += fresh
+        if b"\n" in sample:
+            break
+    return sample
+
+
+def _is_header(records: list[list[str]], dialect: Dialect) -> bool:
+    """Return whether the first record holds names.
+
+    Words are names. Equally spaced integers such as 2001, 2002, 2003 are names too, unless the
+    integers of the second record are also equally spaced.
+    """
+    first = dialect.normalised(pa.array(records[0]))
+    if not bool(are_numbers(first).all()):
+        return True
+    return _equally_spaced(first) and not any(
+        _equally_spaced(dialect.normalised(pa.array(record))) for record in records[1:2]
+    )
+
+
+def _equally_spaced(cells: pa.Array) -> bool:
+    seen = cells.drop_null().to_pylist()
+    if not all(re.fullmatch(r"-?\d{1,18}", cell) for cell in seen):
+        return False
+    numbers = [int(cell) for cell in seen]
+    steps = set(np.diff(numbers).tolist())
+    return numbers == [0, 1] or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
+
+
+def _plural(delimiter: str) -> str:
+    return {"\t": "tabs", " ": "spaces"}.get(delimiter, f"'{delimiter}'")
+
+
+def _has_decimal_commas(cells: list[str]) -> bool:
+    """Return whether any cell is a number with a decimal comma."""
+    return any(re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell) for cell in cells)

@@ -1,0 +1,1 @@
+"""Writers: tables, tensors, long files, outliers and report pages."""

@@ -1,0 +1,145 @@
+"""Write a table or a tensor batch by batch, in the format that the suffix asks for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ..failures import Failure
+from ..formats import ARRAYS, Format, format_of
+from ..readers.arrays import ArrayTable
+from ..readers.batches import TableReader
+from ..readers.survey import Survey
+from ..readers.text import TextBlock
+from ..readers.text_table import TextTable
+from .arrays import open_array_writer
+from .batches import open_batch_writer
+
+Array = Any
+
+
+class TableWriter(Protocol):
+    """Something that rows of a table can be written to."""
+
+    def write(self, batch: Any, new: Array, changed: Array) -> None:
+        """Write rows with new numbers in some cells.
+
+        Parameters
+        ----------
+        batch : RowBatch
+            As read.
+        new : array of shape (rows, used columns), or slices of a tensor
+        changed : boolean array of the same shape
+            Cells that differ from those in `batch`.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TextPatcher:
+    """Write text as it was read, except for the cells that changed.
+
+    Attributes
+    ----------
+    file : binary file
+    table : TextTable
+    used : integer array
+        The used columns.
+    rewritten : boolean array of shape (used columns,)
+        Columns whose cells are all written again: booleans that now contain estimates.
+    """
+
+    file: IO[bytes]
+    table: TextTable
+    used: Array
+    rewritten: Array
+
+    def write(self, batch: TextBlock, new: Array, changed: Array) -> None:
+        changed = changed | self.rewritten[None, :]
+        records, k = np.nonzero(changed)
+        cells = self.table.dialect.formatted(new[changed])
+        self.file.write(batch.patched(records, self.used[k], cells))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnWriter:
+    """Write rows as Arrow batches.
+
+    Attributes
+    ----------
+    writer : object with ``write_batch``
+    table : TableReader
+    used : integer array
+        The used columns.
+    floating : set of int
+        Columns that contain estimates.
+    schema : pyarrow.Schema
+    """
+
+    writer: Any
+    table: TableReader
+    used: Array
+    floating: set[int]
+    schema: pa.Schema
+
+    def write(self, batch: Any, new: Array, changed: Array) -> None:
+        columns = {int(j): new[:, k] for k, j in enumerate(self.used) if int(j) in self.floating}
+        self.writer.write_batch(self.table.arrow_batch(batch, columns, self.schema))
+
+
+@contextlib.contextmanager
+def open_table_writer(
+    file: IO[bytes], path: Path, table: TableReader, found: Survey, floating: set[int]
+) -> Iterator[TableWriter]:
+    """Open a writer for the rows of a table.
+
+    Parameters
+    ----------
+    file : binary file
+    path : path
+        The final name of the file, which gives the format.
+    table : TableReader
+    found : Survey
+    floating : set of int
+        Columns that contain estimates.
+    """
+    form, used = format_of(path), np.asarray(found.used, dtype=int)
+    if form.kind in ARRAYS:
+        with open_array_writer(file, form.kind, table, found) as writer:
+            yield writer
+    elif isinstance(table, TextTable) and same_text_format(form, table):
+        booleans = table.boolean_columns & floating
+        yield TextPatcher(file, table, used, np.asarray([j in booleans for j in found.used]))
+    else:
+        schema = table.arrow_schema(floating, found.integer)
+        header = not isinstance(table, ArrayTable)
+        with contextlib.closing(open_batch_writer(file, form, schema, header)) as out:
+            yield ColumnWriter(out, table, used, floating, schema)
+
+
+def same_text_format(form: Format, table: Any) -> bool:
+    """Return whether output in a format has the delimiter of a text input."""
+    if form.kind != "text":
+        return False
+    same = format_of(table.path).suffix == form.suffix
+    return same or form.delimiter == table.dialect.delimiter
+
+
+def check_table_format(path: Path, table: TableReader) -> None:
+    """Fail if a format cannot hold a tensor."""
+    form = format_of(path)
+    if table.order > 2 and form.kind not in ("npy", "npz"):
+        raise Failure(f"a tensor of order {table.order} can only be written as .npy or .npz")
+
+
+def dropped_columns(path: Path, table: TableReader, found: Survey) -> list[str]:
+    """Return the names of the columns that the output format cannot hold."""
+    if format_of(path).kind not in ARRAYS:
+        return []
+    return [table.names[j] for j in found.passed_through]

@@ -1,0 +1,343 @@
+"""Compiled kernels for real NumPy arrays; everything else is left to SciPy.
+
+Per-entry arrays are passed sorted by the mode being traversed, so that reads are sequential. The
+sorted copies of the arrays used last are kept: in a run these are the data, again and again.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..linalg import mode_product, whitening
+from .design import Contracted, Index, Rows, RowSolution, RowSystem
+from .generic import Generic, Grid, Pattern, jitter
+from .scipy import SciPy, SciPyPattern
+
+try:
+    from . import _compiled as C  # noqa: N812
+except ImportError:  # built without a compiler
+    C = None  # type: ignore[assignment]
+
+Array = Any
+
+AVAILABLE = C is not None
+
+_KINDS = ({np.dtype(np.float64)}, {np.dtype(np.float32)}, {np.dtype(np.int64)})
+
+EXACT = 32
+"""Rank up to which the small systems are formed: beyond, conjugate gradients are cheaper."""
+DENSE = 0.75
+"""Fill fraction above which the dense row kernel is used (measured crossover)."""
+ARGUMENTS = ("x", "target", "y", "root", "kept", "ridge", "whole")
+STEPS, TOL = 5, 1e-2
+"""Conjugate-gradient steps and tolerance of the small systems that are not formed."""
+
+
+def suits(*arrays: Array | None) -> bool:
+    """Return whether the kernels can work on arrays: of one type that they have, none empty."""
+    kinds = {
+        x.dtype if isinstance(x, np.ndarray) and x.size else None for x in arrays if x is not None
+    }
+    return AVAILABLE and kinds in _KINDS
+
+
+def _whole(x: Any) -> Any:
+    return None if x is None else np.ascontiguousarray(x)
+
+
+def _narrow(shape: tuple[int, ...]) -> bool:
+    """Whether the kernels' 32-bit indices can address an object of this shape."""
+    return max(shape) < 2**31 - 1 and len(shape) < 16
+
+
+class Cpp(SciPy):
+    """The compiled loops."""
+
+    name = "cpp"
+
+    def pattern(self, index: Index, shape: tuple[int, ...]) -> Pattern:
+        return (CppPattern if _narrow(shape) else SciPyPattern)(index, shape, self)
+
+    def grid(self, shape: tuple[int, ...]) -> Grid:
+        return CppGrid(shape, self)
+
+    def gather(
+        self,
+        modes: tuple[Array, ...],
+        index: Index,
+        core: Array | None = None,
+        y: Array | None = None,
+    ) -> Array:
+        if not suits(y, core, *modes):
+            return super().gather(modes, index, core, y)
+        if core is None:
+            table, order = modes[0], [0, 1]
+        else:
+            lead = max(range(core.ndim), key=lambda k: core.shape[k])
+            small = np.moveaxis(mode_product(core, modes[lead], lead), lead, 0)
+            table = small.reshape(small.shape[0], -1)
+            order = [lead, *(k for k in range(core.ndim) if k != lead)]
+        rest = [_whole(modes[k]) for k in order[1:]]
+        return C.tucker_values([_whole(index[k]) for k in order], _whole(table), rest, _whole(y))[1]
+
+    def dense_residual(self, L: Array, R: Array, Y: Array) -> Array:
+        return C.dense(_whole(L), _whole(R.T), _whole(Y), None, True, -1)[1]
+
+    def kth_largest(self, x: Array, k: int, axis: int) -> Array:
+        shape = x.shape
+        before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        fibres = _whole(x).reshape(before, shape[axis], after)
+        found = C.kth_of_fibres(fibres, shape[axis] - k)
+        return found.reshape(*shape[:axis], 1, *shape[axis + 1 :])
+
+    def kth_magnitude(self, x: Array, k: int) -> Array:
+        return np.asarray(C.kth_magnitude(_whole(x), math.prod(x.shape) - k), dtype=x.dtype)
+
+    def within(self, x: Array, threshold: Any) -> tuple[Array, Array, Array, Array]:
+        kept, count, squares, largest = C.within(_whole(x), float(threshold))
+        return kept.view(np.bool_), count, squares, largest
+
+    def kept_squares(self, x: Array, kept: Array) -> Array:
+        return np.asarray(C.kept_squares(_whole(x), _whole(kept).view(np.uint8)), dtype=x.dtype)
+
+    def distinct(self, index: Index, shape: tuple[int, ...]) -> bool:
+        if not _narrow(shape):
+            return super().distinct(index, shape)
+        return bool(C.distinct([_whole(i) for i in index], list(shape)))
+
+    def parts(self, index: Index, shape: tuple[int, ...]) -> int:
+        if not _narrow(shape):
+            return super().parts(index, shape)
+        return int(C.parts([_whole(i) for i in index], list(shape)))
+
+    def present(self, x: Array, observed: Array | None) -> tuple[Any, Any, bool]:
+        mask = None if observed is None else _whole(observed).view(np.uint8)
+        found: tuple[Any, Any, bool] = C.present(_whole(x), mask)
+        return found
+
+
+class _Systems:
+    """The small systems of the rows of one mode, in orthonormal coordinates."""
+
+    def __init__(self, system: RowSystem) -> None:
+        G = system.design.gram()
+        self.T = whitening(G)
+        self.back = G @ self.T  # x · v = (x back) · (v T)
+        self.design: Any = system.design.transformed(self.T)
+        self.ridge, self.spread = system.ridge, system.spread
+
+    def table(self) -> tuple[Array, list[Array], int]:
+        """Return the vectors: a table, the factors whose rows combine its rows, and its mode."""
+        design = self.design
+        if isinstance(design, Rows):
+            return _whole(design.M)[:, None, :], [], 0
+        assert isinstance(design, Contracted)
+        # the core absorbs the factor of largest rank, which leaves the least to combine
+        lead = max(range(len(design.modes)), key=lambda j: design.modes[j].shape[1])
+        core = design.core.reshape(-1, *(M.shape[1] for M in design.modes))
+        tensor = np.moveaxis(mode_product(core, design.modes[lead], lead + 1), lead + 1, 0)
+        tensor = np.moveaxis(tensor, 1, -1)
+        table = _whole(tensor.reshape(tensor.shape[0], -1, tensor.shape[-1]))
+        rest = [_whole(M) for j, M in enumerate(design.modes) if j != lead]
+        return table, rest, lead
+
+    def solve(self, entries: Any, steps: int = STEPS, **given: Any) -> RowSolution:
+        table, factors, lead = self.table()
+        exact = self.spread or table.shape[2] <= EXACT or given.get("whole") is not None
+        given["ridge"] = self.ridge
+        step, *inverses = C.solve_rows(
+            entries,
+            table,
+            factors,
+            lead,
+            _whole(self.T),
+            *(_whole(given.get(name)) for name in ARGUMENTS),
+            jitter(table),
+            0 if exact else steps,
+            TOL,
+            self.spread,
+        )
+        return (
+            RowSolution(step @ self.T.T, *inverses) if self.spread else RowSolution(step @ self.T.T)
+        )
+
+
+class CppPattern(SciPyPattern):
+    """Entries, sorted by each of their modes when that is first needed."""
+
+    def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
+        super().__init__(index, shape, backend)
+        self._entries: dict[int, Any] = {}
+        self._known: list[tuple[Any, dict[Any, Any]]] = []
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.index, self.shape, self.backend)
+
+    def entries(self, mode: int) -> Any:
+        """Return the entries sorted by a mode, as the kernels hold them."""
+        if mode not in self._entries:
+            index = [np.ascontiguousarray(i) for i in self.index]
+            self._entries[mode] = C.sorted(index, list(self.shape), mode)
+        return self._entries[mode]
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether so many entries of a matrix are observed that the others are the few."""
+        return len(self.shape) == 2 and self.index[0].size >= DENSE * math.prod(self.shape)
+
+    def _spread_out(self, x: Array, dtype: Any) -> Array:
+        """Return per-entry values as a matrix, with zeros elsewhere."""
+        whole = np.zeros(self.shape, dtype=dtype)
+        whole[self.index] = x
+        return whole
+
+    @cached_property
+    def _seen(self) -> Array:
+        return self._spread_out(np.True_, np.bool_)
+
+    def _whole_table(self, y: Array) -> Array:
+        """Return the measurements as a matrix; kept for those used last."""
+        known = self._about(y)
+        if "table" not in known:
+            known["table"] = self._spread_out(y, y.dtype)
+        return known["table"]
+
+    def _about(self, x: Array) -> dict[Any, Any]:
+        """Return what is kept of an array; of the two used last, the data and a residual."""
+        for other, known in self._known:
+            if other is x:
+                return known
+        fresh: dict[Any, Any] = {}
+        self._known = [*self._known[-1:], (x, fresh)]
+        return fresh
+
+    def _in_order(self, x: Any, mode: int) -> Any:
+        """Return per-entry values in the order of a mode."""
+        if x is None or self.entries(mode).as_measured:
+            return _whole(x)
+        return C.arranged(self.entries(mode), _whole(x))
+
+    def arranged(self, x: Any, mode: int) -> Any:
+        """Return per-entry values in the order of a mode; kept for the arrays used last."""
+        known = self._about(x)
+        if mode not in known:
+            known[mode] = self._in_order(x, mode)
+        return known[mode]
+
+    def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
+        if not suits(weights, *(M for k, M in enumerate(modes) if k != skip)):
+            return super().contract(weights, modes, skip)
+        if skip is None:
+            keep = max(range(len(modes)), key=lambda k: modes[k].shape[1])
+            return mode_product(self.contract(weights, modes, keep), modes[keep].T, keep)
+        if len(self.shape) == 2:
+            M, same = _whole(modes[1 - skip]), weights is self.ones(weights)
+            w = None if same else self.arranged(weights, skip)
+            sums = C.one_pass(self.entries(skip), M, None, None, w, False, True)[2]
+            return sums if skip == 0 else sums.T
+        others = [_whole(M) for k, M in enumerate(modes) if k != skip]
+        sums = C.outer_sums(self.entries(skip), others, self.arranged(weights, skip))
+        return np.moveaxis(sums.reshape(-1, *(M.shape[1] for M in others)), 0, skip)
+
+    def tucker_gradients(
+        self, weights: Array, modes: tuple[Array, ...], core: Array
+    ) -> tuple[Array, ...]:
+        if not suits(weights, core, *modes):
+            return super().tucker_gradients(weights, modes, core)
+        from ..ambient import Ambient, Sparse
+
+        return Ambient.tucker_gradients(Sparse(self, weights), modes, core)
+
+    def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
+        if not suits(y, *modes):
+            return super().residual(modes, y)
+        L, R = (_whole(M) for M in modes)
+        return C.one_pass(self.entries(0), R, L, self.arranged(y, 0), None, True, False)[1]
+
+    def fuses(self, *arrays: Array) -> bool:
+        return len(self.shape) == 2 and suits(*arrays)
+
+    def squares_and_gradient(
+        self, x: Array, M: Array, y: Array, mode: int
+    ) -> tuple[Array | float, Array]:
+        if not self.fuses(x, M, y):
+            return super().squares_and_gradient(x, M, y, mode)
+        given = self.arranged(y, mode)
+        squares, _, sums = C.one_pass(
+            self.entries(mode), _whole(M), _whole(x), given, None, False, True
+        )
+        return squares, sums
+
+    def medians(self, values: Array, mode: int) -> Array:
+        if not suits(values):
+            return super().medians(values, mode)
+        entries = self.entries(mode)
+        values = _whole(values)
+        return C.row_medians(
+            entries, values if entries.as_measured else C.arranged(entries, values)
+        )
+
+    def solve_rows(
+        self, system: RowSystem, target: Array, weights: Array | None = None
+    ) -> RowSolution:
+        if not suits(target, system.ridge, weights, *system.design.arrays):
+            return super().solve_rows(system, target, weights)
+        systems = _Systems(system)
+        root = None if weights is None else self.arranged(np.sqrt(weights), system.mode)
+        return systems.solve(self.entries(system.mode), target=target @ systems.T, root=root)
+
+    def steps(self, system: RowSystem, root: Array | None, *arrays: Array | None) -> bool:
+        return suits(*arrays, root, system.ridge, *system.design.arrays)
+
+    def step_rows(
+        self,
+        system: RowSystem,
+        x: Array,
+        y: Array,
+        root: Array | None = None,
+        kept: Array | None = None,
+    ) -> RowSolution:
+        mode = system.mode
+        if root is None and self.dense and isinstance(system.design, Rows):
+            seen = self._seen if kept is None else self._spread_out(kept, np.bool_)
+            grid = CppGrid(self.shape, self.backend)
+            return grid.step_rows(system, x, self._whole_table(y), None, seen)
+        systems = _Systems(system)
+        given = {"x": x @ systems.back, "y": self.arranged(y, mode)}
+        given["root"] = self._in_order(root, mode)
+        given["kept"] = self._in_order(None if kept is None else kept.view(np.uint8), mode)
+        return systems.solve(self.entries(mode), **given)
+
+
+class CppGrid(Grid):
+    """Every entry of a matrix: what is rejected is subtracted from the Gram matrix of all."""
+
+    def steps(self, system: RowSystem, root: Array | None, *arrays: Array | None) -> bool:
+        matrix = len(self.shape) == 2 and isinstance(system.design, Rows) and root is None
+        return matrix and suits(*arrays, system.ridge, *system.design.arrays)
+
+    def step_rows(
+        self,
+        system: RowSystem,
+        x: Array,
+        y: Array,
+        root: Array | None = None,
+        kept: Array | None = None,
+    ) -> RowSolution:
+        systems, mode, ridge = _Systems(system), system.mode, system.ridge
+        M, at = systems.design.M, x @ systems.back
+        L, Rt = (at, M.T) if mode == 0 else (M, at.T)
+        mask = None if kept is None else _whole(kept).view(np.uint8)
+        gradient = C.dense(_whole(L), _whole(Rt), _whole(y), mask, False, mode)[2]
+        if mask is None and ridge is None and not system.spread:
+            # in these coordinates the Gram matrix is I
+            return RowSolution(gradient @ systems.T.T)
+        if ridge is not None:
+            gradient = gradient + (ridge * x) @ systems.T
+        entries = C.nothing(self.shape[mode]) if mask is None else C.rejected(mask, mode)
+        whole = systems.T.T @ systems.back
+        return systems.solve(entries, target=gradient, whole=whole.astype(np.float64))

@@ -1,0 +1,152 @@
+"""Row systems: where every row of a mode matrix is a small least-squares problem of its own.
+
+X at an entry is the row of the mode matrix times a vector v, which a `Design` computes from the
+other factors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from array_api_compat import array_namespace
+
+from ..linalg import adjoint, conj, gram, mode_product, unfold
+
+Array = Any
+Index = tuple[Array, ...]
+
+
+class Design(Protocol):
+    """The vectors v that the rows of a mode matrix are multiplied by."""
+
+    def columns(self, index: Index, part: Array | slice) -> Array:
+        """Return v for some entries, as an array of shape (q, entries)."""
+
+    def everything(self) -> Array:
+        """Return v for all entries of one row of X in C order, one per row."""
+
+    def gram(self) -> Array:
+        """Return Σ v vᴴ over all entries of one row of X."""
+
+    def transformed(self, T: Array) -> Design:
+        """Return the design whose vectors are vᵀ T."""
+
+    @property
+    def width(self) -> int:
+        """q, the length of v."""
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays that the design holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """v is a row of the matrix M of X = L Mᵀ; M belongs to the mode `other`."""
+
+    M: Array
+    other: int
+
+    def columns(self, index: Index, part: Array | slice) -> Array:
+        return array_namespace(self.M).take(self.M, index[self.other][part], axis=0).T
+
+    def everything(self) -> Array:
+        return self.M
+
+    def gram(self) -> Array:
+        return self.M.T @ conj(self.M)
+
+    def transformed(self, T: Array) -> Rows:
+        return Rows(self.M @ T, self.other)
+
+    @property
+    def width(self) -> int:
+        return int(self.M.shape[1])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return (self.M,)
+
+
+@dataclass(frozen=True, eq=False)
+class Contracted:
+    """v is the core, unfolded along one mode, times the rows of all other mode matrices."""
+
+    core: Array
+    modes: tuple[Array, ...]
+    others: tuple[int, ...]
+
+    def columns(self, index: Index, part: Array | slice) -> Array:
+        xp = array_namespace(self.core)
+        rows = [
+            xp.take(M, index[j][part], axis=0).T
+            for M, j in zip(self.modes, self.others, strict=True)
+        ]
+        return self.core @ kronecker(rows)
+
+    def everything(self) -> Array:
+        return self.core_of(self.modes).T
+
+    def core_of(self, matrices: tuple[Array, ...]) -> Array:
+        """Return the unfolded core times matrices in the other modes."""
+        xp = array_namespace(self.core)
+        tensor = xp.reshape(self.core, (-1, *(M.shape[1] for M in self.modes)))
+        for axis, M in enumerate(matrices):
+            tensor = mode_product(tensor, M, axis + 1)
+        return unfold(tensor, 0)
+
+    def gram(self) -> Array:
+        return self.core_of(tuple(gram(M) for M in self.modes)) @ adjoint(self.core)
+
+    def transformed(self, T: Array) -> Contracted:
+        return Contracted(T.T @ self.core, self.modes, self.others)
+
+    @property
+    def width(self) -> int:
+        return int(self.core.shape[0])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return (self.core, *self.modes)
+
+
+def kronecker(rows: list[Array]) -> Array:
+    """Return the Kronecker products of columns, in C order: (product of heights, entries)."""
+    xp = array_namespace(*rows)
+    result = rows[0]
+    for M in rows[1:]:
+        result = xp.reshape(result[:, None, :] * M[None, :, :], (-1, M.shape[1]))
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class RowSystem:
+    """The least-squares problems of all rows of one mode matrix.
+
+    Attributes
+    ----------
+    design : Design
+    mode : int
+    ridge : array of shape (q,) or (n, q), optional
+        Diagonals that are added to the Gram matrices of the rows.
+    spread : bool
+        Whether the inverses of the systems are wanted too.
+    """
+
+    design: Design
+    mode: int
+    ridge: Array | None = None
+    spread: bool = False
+
+
+class RowSolution(NamedTuple):
+    """The solutions of the row systems, of shape (n, q).
+
+    Where the inverses were wanted, also their diagonals, of shape (n, q), and their sum, of
+    shape (q, q).
+    """
+
+    step: Array
+    diagonal: Array = None
+    total: Array = None

@@ -1,0 +1,332 @@
+"""The base class of measurements: A(X) of a factored X, the adjoint A*(w), and block solves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from ..ambient import Ambient
+from ..factors import Factors
+from ..kernels import RowSolution, RowSystem, RowSystems
+from ..linalg import conjugate_gradients
+from ..losses import Loss
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class BlockProblem:
+    """The least-squares problem of one block, all others fixed, under a frozen loss.
+
+    Attributes
+    ----------
+    factors : Factors
+    k : int
+        The block.
+    y : array of the shape of A(X)
+    loss : Loss
+        Frozen: what it trims is fixed.
+    ridge : array, optional
+        λ of ½ Σ λ |B|²: one number per column of the block, or an array of its shape.
+    steps : int
+        Conjugate-gradient steps at most, where rows are not systems of their own.
+    spread : bool
+        Whether the inverses of the row systems are wanted too.
+    residual : array, optional
+        A(X) − y, where it is known.
+    """
+
+    factors: Factors
+    k: int
+    y: Array
+    loss: Loss
+    ridge: Array | None = None
+    steps: int = 10
+    spread: bool = False
+    residual: Array | None = None
+
+    @property
+    def row_system(self) -> RowSystem | None:
+        """The systems of the rows, where the block is a mode matrix; None elsewhere."""
+        design = self.factors.design(self.k)
+        return None if design is None else RowSystem(design, self.k, self.ridge, self.spread)
+
+
+class Operator:
+    """A linear map from low-rank objects of a shape to measurements. Base class of operators.
+
+    A subclass must have `shape`, `measured`, `apply` and `adjoint`. The adjoint is taken in
+    the real inner product: Re⟨A(X), w⟩ = Re⟨X, A*(w)⟩.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> isinstance(sg.Full((3, 2)), sg.Operator), sg.Full((3, 2)).measured
+    (True, (3, 2))
+    """
+
+    shape: tuple[int, ...]
+    """The shape of X."""
+
+    symmetric: ClassVar[bool] = False
+    """Whether the starts make `Symmetric` factors unless they are told otherwise."""
+
+    fused: ClassVar[bool] = False
+    """Whether kernels over observed entries may stand in for `apply` and `adjoint`.
+
+    A subclass that overrides one of them loses it, unless it declares it again: its own
+    measurements must not be bypassed."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "fused" not in vars(cls) and {"apply", "adjoint"} & vars(cls).keys():
+            cls.fused = False
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """The shape of A(X)."""
+        raise NotImplementedError
+
+    @property
+    def coordinates(self) -> tuple[Array, ...] | None:
+        """The coordinates of the observed entries, where some of the entries are observed."""
+        return None
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays it holds, by name: the data must be of their library and device."""
+        return {}
+
+    def apply(self, factors: Factors) -> Array:
+        """Return A(X).
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        array of the shape `measured`
+        """
+        raise NotImplementedError
+
+    def adjoint(self, w: Array) -> Ambient:
+        """Return A*(w).
+
+        Parameters
+        ----------
+        w : array of the shape `measured`
+
+        Returns
+        -------
+        Ambient
+        """
+        raise NotImplementedError
+
+    def residual(self, factors: Factors, y: Array) -> Array:
+        """Return A(X) − y.
+
+        Parameters
+        ----------
+        factors : Factors
+        y : array of the shape `measured`
+
+        Returns
+        -------
+        array like y
+        """
+        return self.apply(factors) - y
+
+    def fuses(self, factors: Factors, y: Array) -> bool:
+        """Return whether one pass gives the squares and the gradient of a block at once.
+
+        Parameters
+        ----------
+        factors : Factors
+        y : array of the shape `measured`
+
+        Returns
+        -------
+        bool
+        """
+        return False
+
+    def squares_and_gradient(
+        self, factors: Factors, y: Array, k: int
+    ) -> tuple[Array | float, Array]:
+        """Return ‖A(X) − y‖² and the gradient by block k of half of it.
+
+        Parameters
+        ----------
+        factors : Factors
+        y : array of the shape `measured`
+        k : int
+
+        Returns
+        -------
+        squares : float
+        gradient : array like block k
+        """
+        raise NotImplementedError
+
+    def rows(self, like: Array) -> RowSystems | None:
+        """Return the observed entries, prepared for row systems; None if A sees no entries.
+
+        Parameters
+        ----------
+        like : array
+            Of the kind of the data.
+
+        Returns
+        -------
+        RowSystems or None
+        """
+        return None
+
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        """Return how much each entry of X counts: Σ w |A(E)|² for the unit matrix E there.
+
+        Parameters
+        ----------
+        w : array of the shape `measured`, optional
+            Weights; ones by default.
+        like : array
+            Of the kind of the data.
+
+        Returns
+        -------
+        Ambient
+        """
+        raise TypeError(f"{type(self).__name__} does not observe entries one by one")
+
+    def spectral(self, y: Array, kept: int | None) -> Ambient:
+        """Return what a spectral start decomposes: A*(y).
+
+        Parameters
+        ----------
+        y : array of the shape `measured`
+        kept : int, optional
+            How many of the measurements are left in y (the truncated start of the l1
+            problems); those stand for all of them.
+
+        Returns
+        -------
+        Ambient
+        """
+        return self.adjoint(y if kept is None else y * (math.prod(self.measured) / kept))
+
+    # ---- one block at a time
+
+    def step_block(self, problem: BlockProblem) -> RowSolution:
+        """Return what a block is to be moved by, backwards, to where a frozen loss is least.
+
+        The loss is replaced by the least squares that `Loss.curvature` gives. Where entries
+        are observed, each row of a mode matrix is a small system of its own. Otherwise
+        conjugate gradients with ScaledGD's preconditioner use `apply` and `adjoint` alone.
+
+        Parameters
+        ----------
+        problem : BlockProblem
+
+        Returns
+        -------
+        RowSolution
+        """
+        system = problem.row_system
+        if system is not None and problem.loss.least_squares and self.fuses_rows(problem, system):
+            return self.fused_step(problem, system)
+        F, k, loss, ridge = problem.factors, problem.k, problem.loss, problem.ridge
+        residual = problem.residual
+        residual = self.residual(F, problem.y) if residual is None else residual
+        gradient = F.pullback_block(self.adjoint(loss(residual)[1]), k)
+        if ridge is not None:
+            gradient = gradient + ridge * F.blocks[k]
+        return self.solve_block(problem, gradient, loss.curvature(residual))
+
+    def exact_step(self, problem: BlockProblem) -> Array:
+        """Return what a block is to be moved by, exactly wherever rows are systems.
+
+        Parameters
+        ----------
+        problem : BlockProblem
+
+        Returns
+        -------
+        array like the block
+        """
+        exact = problem.row_system is not None and self.rows(problem.y) is not None
+        return self.step_block(replace(problem, spread=exact)).step
+
+    def fuses_rows(
+        self, problem: BlockProblem, system: RowSystem, root: Array | None = None
+    ) -> bool:
+        """Return whether `fused_step` applies.
+
+        Parameters
+        ----------
+        problem : BlockProblem
+        system : RowSystem
+        root : array, optional
+            Multiplies A(X).
+
+        Returns
+        -------
+        bool
+        """
+        F, k = problem.factors, problem.k
+        rows = self.rows(problem.y) if self.fused and F.alone(k) else None
+        return rows is not None and rows.steps(system, root, F.blocks[k], problem.y)
+
+    def fused_step(
+        self, problem: BlockProblem, system: RowSystem, root: Array | None = None
+    ) -> RowSolution:
+        """Return `step_block` for least squares over what is kept, by one kernel.
+
+        Parameters
+        ----------
+        problem : BlockProblem
+        system : RowSystem
+        root : array, optional
+            Multiplies A(X).
+
+        Returns
+        -------
+        RowSolution
+        """
+        F, k, rows = problem.factors, problem.k, self.rows(problem.y)
+        assert rows is not None
+        x = F.as_mode(k, F.blocks[k])
+        return rows.step_rows(system, x, problem.y, root, problem.loss.kept)
+
+    def solve_block(
+        self, problem: BlockProblem, gradient: Array, weights: Array | None = None
+    ) -> RowSolution:
+        """Return the D of least ½ Σ w |A(X_D)|² − Re⟨gradient, D⟩ + ½ Σ ridge |D|².
+
+        Parameters
+        ----------
+        problem : BlockProblem
+        gradient : array like the block
+        weights : array of the shape `measured`, optional
+
+        Returns
+        -------
+        RowSolution
+        """
+        F, k, ridge, system = problem.factors, problem.k, problem.ridge, problem.row_system
+        rows = None if system is None else self.rows(problem.y)
+        if rows is not None and system is not None:
+            found = rows.solve_rows(system, F.as_mode(k, gradient), weights)
+            return found._replace(step=F.as_mode(k, found.step))
+
+        def normal(D: Array) -> Array:
+            measured = self.apply(F.linear(k, D))
+            Z = self.adjoint(measured if weights is None else weights * measured)
+            G = F.pullback_block(Z, k)
+            return G if ridge is None else G + ridge * D
+
+        def precondition(G: Array) -> Array:
+            return F.precondition_block(G, k)
+
+        return RowSolution(conjugate_gradients(normal, gradient, precondition, 1e-2, problem.steps))

@@ -1,0 +1,247 @@
+"""Operators that observe entries of X: all of them, some of them, or with weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from array_api_compat import array_namespace, device
+
+from .. import checks
+from ..ambient import Ambient, Dense, Sparse
+from ..factors import Factors
+from ..kernels import Pattern, RowSolution, RowSystem, RowSystems, backend
+from .base import BlockProblem, Operator
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Full(Operator):
+    """Every entry is observed.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape of X and of y.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> X = sg.Symmetric(np.asarray([[1.0], [2.0]]))
+    >>> sg.Full((2, 2)).apply(X)
+    array([[1., 2.],
+           [2., 4.]])
+    """
+
+    shape: tuple[int, ...]
+
+    fused = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", checks.shape("shape", self.shape))
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return self.shape
+
+    def apply(self, factors: Factors) -> Array:
+        return factors.full()
+
+    def adjoint(self, w: Array) -> Ambient:
+        return Dense(w)
+
+    def residual(self, factors: Factors, y: Array) -> Array:
+        if not (self.fused and factors.bilinear):
+            return super().residual(factors, y)
+        L, R = factors.modes
+        return backend(L, R, y).dense_residual(L, R, y)
+
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        if not self.fused:
+            return super().coverage(w, like)
+        xp = array_namespace(like)
+        return Dense(xp.ones(self.shape, dtype=like.dtype, device=device(like)) if w is None else w)
+
+    def rows(self, like: Array) -> RowSystems | None:
+        return backend(like).grid(self.shape) if self.fused else None
+
+
+@dataclass(frozen=True, eq=False)
+class Entries(Operator):
+    """Some entries are observed.
+
+    Parameters
+    ----------
+    index : tuple of integer arrays, each of shape (m,)
+        The coordinates of the observed entries, one array per mode, no entry twice.
+    shape : tuple of int
+        The shape of X.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> A = sg.Entries((np.asarray([0, 1]), np.asarray([1, 1])), (2, 2))
+    >>> A.apply(sg.Symmetric(np.asarray([[1.0], [2.0]])))
+    array([2., 4.])
+    """
+
+    index: tuple[Array, ...]
+    shape: tuple[int, ...]
+    pattern: Pattern = field(init=False, repr=False)
+
+    fused = True
+
+    def __post_init__(self) -> None:
+        shape = checks.shape("shape", self.shape)
+        index = checks.index(self.index, shape)
+        if index[0].shape[0] == 0:
+            raise ValueError("index is empty: no entry is observed, so nothing can be recovered")
+        if math.prod(shape) >= 2**63:
+            raise ValueError(f"shape {shape} has more entries than 64-bit integers can number")
+        kernels = backend(*index)
+        if not kernels.distinct(index, shape):
+            raise ValueError(
+                "index names some entry more than once; average repeated observations first"
+            )
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "pattern", kernels.pattern(index, shape))
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return (int(self.index[0].shape[0]),)
+
+    @property
+    def coordinates(self) -> tuple[Array, ...]:
+        return self.index
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {"index": self.index[0]}
+
+    def apply(self, factors: Factors) -> Array:
+        return self._values(factors, None)
+
+    def residual(self, factors: Factors, y: Array) -> Array:
+        return self._values(factors, y) if self.fused else super().residual(factors, y)
+
+    def _values(self, factors: Factors, y: Array | None) -> Array:
+        if factors.bilinear:
+            return self.pattern.residual(factors.modes, y)
+        return factors.gather(self.index, y)
+
+    def fuses(self, factors: Factors, y: Array) -> bool:
+        if not (self.fused and factors.bilinear and factors.multilinear):
+            return False
+        return self.pattern.fuses(y, *factors.modes)
+
+    def squares_and_gradient(
+        self, factors: Factors, y: Array, k: int
+    ) -> tuple[Array | float, Array]:
+        modes = factors.modes
+        squares, gradient = self.pattern.squares_and_gradient(modes[k], modes[1 - k], y, k)
+        return squares, factors.part(k, gradient)
+
+    def adjoint(self, w: Array) -> Ambient:
+        return Sparse(self.pattern, w)
+
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        if not self.fused:
+            return super().coverage(w, like)
+        return Sparse(self.pattern, self.pattern.ones(like) if w is None else w)
+
+    def rows(self, like: Array) -> RowSystems | None:
+        return self.pattern if self.fused else None
+
+
+class Around(Operator):
+    """An operator made of the measurements of another one, its field `operator`."""
+
+    operator: Operator
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.operator.shape
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return self.operator.measured
+
+    @property
+    def coordinates(self) -> tuple[Array, ...] | None:
+        return self.operator.coordinates
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return self.operator.arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Around):
+    """Measurements of different worth: A(X) times the square root of a weight each.
+
+    The data must be multiplied by `root` too.
+
+    Parameters
+    ----------
+    operator : Operator
+    root : array of the shape of A(X), nonnegative
+        Square roots of the weights.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> A = sg.Weighted(sg.Full((2, 2)), np.asarray([[1.0, 2.0], [0.0, 1.0]]))
+    >>> A.apply(sg.Symmetric(np.asarray([[1.0], [2.0]])))
+    array([[1., 4.],
+           [0., 4.]])
+    """
+
+    operator: Operator
+    root: Array
+
+    def __post_init__(self) -> None:
+        checks.floating(root=self.root)
+        checks.finite("root", self.root)
+        if tuple(self.root.shape) != self.measured:
+            raise ValueError(
+                f"root must have the shape of the measurements, {self.measured}, "
+                f"not {tuple(self.root.shape)}"
+            )
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {"root": self.root, **self.operator.arrays}
+
+    def apply(self, factors: Factors) -> Array:
+        return self.root * self.operator.apply(factors)
+
+    def adjoint(self, w: Array) -> Ambient:
+        return self.operator.adjoint(self.root * w)
+
+    def rows(self, like: Array) -> RowSystems | None:
+        return self.operator.rows(like)
+
+    def coverage(self, w: Array | None, like: Array) -> Ambient:
+        return self.operator.coverage(self.root**2 if w is None else self.root**2 * w, like)
+
+    def solve_block(
+        self, problem: BlockProblem, gradient: Array, weights: Array | None = None
+    ) -> RowSolution:
+        whole = self.root**2 if weights is None else self.root**2 * weights
+        return self.operator.solve_block(problem, gradient, whole)
+
+    def fuses_rows(
+        self, problem: BlockProblem, system: RowSystem, root: Array | None = None
+    ) -> bool:
+        return self.operator.fuses_rows(problem, system, self._times(root))
+
+    def fused_step(
+        self, problem: BlockProblem, system: RowSystem, root: Array | None = None
+    ) -> RowSolution:
+        return self.operator.fused_step(problem, system, self._times(root))
+
+    def _times(self, root: Array | None) -> Array:
+        return self.root if root is None else root * self.root

@@ -1,0 +1,322 @@
+"""The base classes of problems, and of how a problem looks from an iterate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from array_api_compat import array_namespace
+
+from ..ambient import Ambient
+from ..factors import Blocks, Factors, LowRank, Tucker
+from ..kernels import RowSolution
+from ..linalg import identity
+
+if TYPE_CHECKING:
+    from ..solve import Memory, State
+
+Array = Any
+
+
+class View:
+    """How a problem looks from one iterate: its value and gradient there, and more on demand.
+
+    A view needs a value and a way to compute the gradient. What else it can do depends on the
+    problem; methods that ask for something a problem does not have get a TypeError that says so.
+
+    Parameters
+    ----------
+    problem : Problem
+    factors : Factors
+    value : 0-d array
+        The loss.
+    pullback : callable
+        ``pullback()`` returns the gradient, one array per block.
+    memory : object, optional
+        What the problem wants to be given at the next iterate, such as a threshold.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> view = problem.view(sg.LowRank(np.eye(2), 2 * np.eye(2)))
+    >>> float(view.value), view.gradient[1]
+    (1.0, array([[1., 0.],
+           [0., 1.]]))
+    """
+
+    def __init__(
+        self,
+        problem: Any,
+        factors: Factors,
+        value: Array,
+        pullback: Callable[[], Blocks] | None,
+        memory: Any = None,
+    ) -> None:
+        self.problem, self.factors, self.memory = problem, factors, memory
+        self._value, self._pullback = value, pullback
+
+    def __reduce__(self) -> Any:
+        # a view that was pickled is enough to resume from, with a problem
+        return View, (None, self.factors, self.value, None, self.memory)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.value, self.pullback))
+
+    @property
+    def value(self) -> Array:
+        """The loss, a 0-d array."""
+        return self._value
+
+    def pullback(self) -> Blocks:
+        """Compute the gradient; `gradient` keeps it.
+
+        Returns
+        -------
+        tuple of arrays like the blocks
+        """
+        if self._pullback is None:
+            raise TypeError("this state was pickled without its problem; pass it to solve")
+        return self._pullback()
+
+    @cached_property
+    def gradient(self) -> Blocks:
+        """The gradient, one array per block."""
+        return self.pullback()
+
+    def objective(self, factors: Factors) -> Array:
+        """Return the loss at other factors, with thresholds and trimmed entries frozen.
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        0-d array
+        """
+        return self.moved(factors).value
+
+    def moved(self, factors: Factors) -> View:
+        """Return the view from other factors, with thresholds and trimmed entries frozen.
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        View
+        """
+        if not self.problem.comparable:
+            self._missing("moved")
+        view: View = self.problem.linearize(factors).view
+        return view
+
+    def ambient(self) -> Ambient:
+        """Return the gradient with respect to X.
+
+        Returns
+        -------
+        Ambient
+        """
+        self._missing("ambient")
+
+    def coverage(self) -> Ambient:
+        """Return how much every entry of X counts in the loss.
+
+        Returns
+        -------
+        Ambient
+        """
+        self._missing("coverage")
+
+    def block_step(
+        self, k: int, *, at: Factors | None = None, ridge: Array | None = None, steps: int = 10
+    ) -> Array:
+        """Return what block k is to be moved by, backwards, to minimise the loss over it alone.
+
+        Parameters
+        ----------
+        k : int
+        at : Factors, optional
+            The factors to move from; by default those of the view.
+        ridge : array, optional
+            One number per column of the block, or an array of its shape.
+        steps : int
+            Conjugate-gradient steps at most, where rows are not systems of their own.
+
+        Returns
+        -------
+        array like block k
+        """
+        self._missing("block_step")
+
+    def block_solution(
+        self, k: int, *, at: Factors | None = None, ridge: Array | None = None
+    ) -> RowSolution:
+        """Return `block_step` with the inverses of the systems of the rows.
+
+        Parameters
+        ----------
+        k : int
+        at : Factors, optional
+        ridge : array, optional
+
+        Returns
+        -------
+        RowSolution
+        """
+        self._missing("block_solution")
+
+    def _missing(self, what: str) -> NoReturn:
+        raise TypeError(
+            f"{type(self.problem).__name__} does not offer `{what}`, which this method needs; "
+            "use another method, such as ScaledGD, or give its view that member"
+        )
+
+
+class Problem:
+    """Something to recover. Base class of all problems.
+
+    A subclass must have `shape`, `example` and `view`. `view` may return a `View`, or simply
+    the pair (value, pullback) of the loss and a function that returns its gradient.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> class Denoise(sg.Problem):  # minimise ½ ‖X − Y‖²
+    ...     def __init__(self, Y):
+    ...         self.example, self.shape = Y, Y.shape
+    ...
+    ...     def view(self, factors, t=0, memory=None):
+    ...         r = factors.full() - self.example
+    ...         return 0.5 * np.sum(r * r), lambda: (r @ factors.R, r.T @ factors.L)
+    >>> Y = np.outer([1.0, 2.0], [3.0, 4.0])
+    >>> start = sg.LowRank(np.ones((2, 1)), np.ones((2, 1)))
+    >>> result = sg.solve(Denoise(Y), start, sg.ScaledGD(), max_iter=40)
+    >>> bool(np.allclose(result.factors.full(), Y))
+    True
+    """
+
+    shape: tuple[int, ...]
+    """The shape of X."""
+
+    example: Array
+    """An array of the kind, dtype and device that the factors must have."""
+
+    symmetric: bool = False
+    """Whether the starts make `Symmetric` factors unless they are told otherwise."""
+
+    comparable: bool = True
+    """Whether the values of different iterates are values of one function."""
+
+    smooth: bool = True
+    """Whether the gradients are gradients, not only subgradients."""
+
+    blas_threads: int | None = None
+    """How many threads the BLAS should use during a run; None leaves that as it is."""
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return math.prod(self.shape)
+
+    @property
+    def sampling(self) -> float:
+        """The share of the entries that is observed: p, where the theory has one."""
+        return min(1.0, self.size / math.prod(self.shape))
+
+    def view(self, factors: Factors, t: int = 0, memory: Any = None) -> Any:
+        """Return how the problem looks from factors.
+
+        Parameters
+        ----------
+        factors : Factors
+        t : int
+            The number of the iterate.
+        memory : object
+            The `memory` of the view of the last iterate; None at first.
+
+        Returns
+        -------
+        View, or the pair (value, pullback)
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define view(factors, t, memory)")
+
+    def linearize(self, factors: Factors, t: int = 0, memory: Memory | None = None) -> State:
+        """Return the state at factors; it unpacks as (value, pullback).
+
+        Parameters
+        ----------
+        factors : Factors
+        t : int
+            The number of the iterate.
+        memory : Memory, optional
+            What was remembered before.
+
+        Returns
+        -------
+        State
+        """
+        from ..solve import Memory, State
+
+        memory = Memory() if memory is None else memory
+        view = self.view(factors, t, memory.loss)
+        if not isinstance(view, View):
+            value, pullback = view
+            view = View(self, factors, value, pullback)
+        return State(t, view, replace(memory, loss=view.memory))
+
+    @cached_property
+    def _view_at_zero(self) -> View:
+        """The view from X = 0, as factors of rank 1."""
+        blocks = [0 * identity(n, like=self.example)[:, :1] for n in self.shape]
+        if len(blocks) == 2:
+            return self.linearize(LowRank(*blocks)).view
+        core = 0 * self.example[(slice(1),) * self.example.ndim]
+        core = array_namespace(core).reshape(core, (1,) * len(blocks))
+        return self.linearize(Tucker(tuple(blocks), core)).view
+
+    @cached_property
+    def value_at_zero(self) -> float:
+        """The loss of X = 0, which values are compared with."""
+        return float(self._view_at_zero.value)
+
+    @cached_property
+    def gradient_at_zero(self) -> Ambient:
+        """The ambient gradient at X = 0, which gradients are compared with."""
+        return self._view_at_zero.ambient()
+
+    def measured_square(self, factors: Factors) -> Array:
+        """Return scale · ‖A(X)‖² of factors: how fast the loss bends along them.
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        0-d array
+        """
+        raise TypeError(f"{type(self).__name__} does not measure factors other than its iterates")
+
+    def backproject(self, keep: float | None = None) -> Ambient:
+        """Return what a spectral start decomposes.
+
+        Parameters
+        ----------
+        keep : float in (0, 1], optional
+            The share of the measurements to use, those of smallest magnitude.
+
+        Returns
+        -------
+        Ambient
+        """
+        raise TypeError(
+            f"{type(self).__name__} has no backproject, which spectral starts need; begin with "
+            "small_random(rank, scale) or with factors"
+        )

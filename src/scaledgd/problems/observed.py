@@ -1,0 +1,321 @@
+"""Recovery from measurements: an operator, data, and a loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .. import checks
+from ..ambient import Ambient
+from ..factors import Blocks, Factors
+from ..kernels import RowSolution
+from ..linalg import inner, is_complex, magnitude2
+from ..losses import Loss, Squared
+from ..operators import BlockProblem, Operator
+from .base import Problem, View
+
+Array = Any
+
+
+class ObservedView(View):
+    """An `Observed` problem seen through a frozen loss; what is not asked is not computed."""
+
+    problem: Observed
+
+    def __init__(
+        self,
+        problem: Observed,
+        factors: Factors,
+        loss: Loss,
+        memory: Any = None,
+        residual: Array | None = None,
+    ) -> None:
+        self.problem, self.factors, self.loss, self.memory = problem, factors, loss, memory
+        self._residual = residual
+
+    @property
+    def residual(self) -> Array:
+        """A(X) − y, formed when it is first needed."""
+        if self._residual is None:
+            self._residual = self.problem.operator.residual(self.factors, self.problem.y)
+        return self._residual
+
+    @cached_property
+    def _first(self) -> tuple[Array | float, Array] | None:
+        """Squares and the gradient of block 0, where one pass over the data gives both."""
+        operator, y = self.problem.operator, self.problem.y
+        plain = self.loss.least_squares and self.loss.kept is None
+        if self._residual is not None or not plain or not operator.fuses(self.factors, y):
+            return None
+        return operator.squares_and_gradient(self.factors, y, 0)
+
+    @cached_property
+    def value(self) -> Array:
+        """The loss, a 0-d array."""
+        problem = self.problem
+        if self._first is None:
+            value = self.loss.value(self.residual)
+        else:
+            xp = array_namespace(problem.y)
+            value = xp.asarray(0.5 * self._first[0], dtype=problem.y.dtype)
+        return problem.scale * value + problem.penalty(self.factors)
+
+    def pullback(self) -> Blocks:
+        problem, F = self.problem, self.factors
+        if self._first is None:
+            grads = F.pullback(self.ambient())
+        else:
+            second = problem.operator.squares_and_gradient(F, problem.y, 1)[1]
+            grads = problem.scale * self._first[1], problem.scale * second
+        if problem.ridge is None:
+            return grads
+        triples = zip(grads, F.blocks, problem.ridge, strict=True)
+        return tuple(g if G is None else g + G * B for g, B, G in triples)
+
+    def objective(self, factors: Factors) -> Array:
+        problem = self.problem
+        value = self.loss.value(problem.operator.residual(factors, problem.y))
+        return problem.scale * value + problem.penalty(factors)
+
+    def moved(self, factors: Factors) -> ObservedView:
+        return ObservedView(self.problem, factors, self.loss, self.memory)
+
+    def ambient(self) -> Ambient:
+        weight, scale = self.loss(self.residual)[1], self.problem.scale
+        return self.problem.operator.adjoint(weight if scale == 1 else scale * weight)
+
+    def coverage(self) -> Ambient:
+        plain = self.loss.least_squares and self.loss.kept is None
+        kept = None if plain else self.loss.curvature(self.residual)
+        return self.problem.operator.coverage(kept, self.problem.y)
+
+    def block_step(
+        self, k: int, *, at: Factors | None = None, ridge: Array | None = None, steps: int = 10
+    ) -> Array:
+        return self._block(k, at, ridge, steps, False).step
+
+    def block_solution(
+        self, k: int, *, at: Factors | None = None, ridge: Array | None = None
+    ) -> RowSolution:
+        return self._block(k, at, ridge, 10, True)
+
+    def _block(
+        self, k: int, at: Factors | None, ridge: Array | None, steps: int, spread: bool
+    ) -> RowSolution:
+        problem = self.problem
+        if ridge is None and problem.ridge is not None:
+            ridge = problem.ridge[k]
+        if ridge is not None:
+            ridge = ridge / problem.scale
+        where = self.factors if at is None else at
+        known = self._residual if where is self.factors else None
+        return problem.operator.step_block(
+            BlockProblem(where, k, problem.y, self.loss, ridge, steps, spread, known)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Observed(Problem):
+    """Recover X from y ≈ A(X): minimise scale · loss(A(X) − y).
+
+    Parameters
+    ----------
+    operator : Operator
+        `Full`, `Entries`, `Sensing`, `RankOne`.
+    y : array of the shape of A(X)
+        The data. Its library, dtype and device are those of the factors.
+    loss : Loss
+        `Squared`, `Absolute`, `TopTrim`, `SoftTrim`.
+    scale : float
+        Multiplies the value and the backprojection: 1/p for completion.
+    ridge : tuple of arrays or None, one per block, optional
+        Adds ½ Σ_k Σ λ_k |B_k|², which holds rows that few data speak about. λ_k is an array
+        that multiplies block k: one number per column, or an array of its shape.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> rows, columns = np.nonzero(np.ones((3, 2)))
+    >>> problem = sg.Observed(sg.Entries((rows, columns), (3, 2)), np.ones(6))
+    >>> sg.solve(problem, sg.spectral(1), sg.ScaledGD(), max_iter=5).factors.full().round(6)
+    array([[1., 1.],
+           [1., 1.],
+           [1., 1.]])
+    """
+
+    operator: Operator
+    y: Array
+    loss: Loss = field(default_factory=Squared)
+    scale: float = 1.0
+    ridge: tuple[Array | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.operator, Operator):
+            raise TypeError(
+                "operator must be Full, Entries, Sensing, RankOne or another Operator, "
+                f"not {self.operator!r}"
+            )
+        if not isinstance(self.loss, Loss):
+            raise TypeError(
+                "loss must be Squared(), Absolute(), TopTrim(fraction), SoftTrim(schedule) or "
+                f"another Loss, not {self.loss!r}"
+            )
+        xp = checks.namespace(y=self.y, **self.operator.arrays)
+        checks.floating(y=self.y)
+        for name, x in self.operator.arrays.items():
+            if xp.isdtype(x.dtype, "integral"):
+                continue
+            # quadratic samples of a complex X are real
+            same = x.dtype == self.y.dtype
+            if not (same or (is_complex(x) and xp.real(x[:0, ...]).dtype == self.y.dtype)):
+                raise TypeError(
+                    f"y is {self.y.dtype} but {name} is {x.dtype}; convert them to one dtype"
+                )
+        if tuple(self.y.shape) != self.operator.measured:
+            raise ValueError(
+                f"y has shape {tuple(self.y.shape)}, but {type(self.operator).__name__} measures "
+                f"{self.operator.measured}"
+            )
+        checks.finite("y", self.y)
+        scale = checks.number("scale", self.scale, least=0, open_=True)
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "loss", self.loss.bind(self.operator))
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The shape of X."""
+        return self.operator.shape
+
+    @property
+    def example(self) -> Array:
+        """An array of the kind, dtype and device that the factors must have."""
+        complex_arrays = (x for x in self.operator.arrays.values() if is_complex(x))
+        return next(complex_arrays, self.y)
+
+    @property
+    def size(self) -> int:
+        """The number of measurements."""
+        return math.prod(self.operator.measured)
+
+    @property
+    def sampling(self) -> float:
+        """The share of the entries that is observed: 1 / scale."""
+        return 1 / self.scale
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        """Whether the starts make `Symmetric` factors unless they are told otherwise."""
+        return self.operator.symmetric
+
+    @property
+    def blas_threads(self) -> int | None:  # type: ignore[override]
+        """1 where the kernels do the work, and leave only small products to the BLAS."""
+        light = isinstance(self.y, np.ndarray) and self.y.ndim < 3
+        return 1 if light and self.operator.rows(self.y) is not None else None
+
+    @property
+    def comparable(self) -> bool:  # type: ignore[override]
+        """Whether the values of different iterates are values of one function."""
+        return self.loss.comparable
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        """Whether the gradients are gradients, not only subgradients."""
+        return self.loss.smooth
+
+    def view(self, factors: Factors, t: int = 0, memory: Any = None) -> ObservedView:
+        if isinstance(self.loss, Squared):  # nothing to freeze: the residual may never be formed
+            return ObservedView(self, factors, self.loss, memory)
+        residual = self.operator.residual(factors, self.y)
+        loss, memory = self.loss.freeze(residual, t, memory)
+        return ObservedView(self, factors, loss, memory, residual)
+
+    def block_step(self, factors: Factors, k: int, ridge: Array | None = None) -> Array:
+        """Return what block k is to be moved by, backwards; for least squares.
+
+        Exact where rows are systems of their own.
+
+        Parameters
+        ----------
+        factors : Factors
+        k : int
+        ridge : array, optional
+            One number per column of the block, or an array of its shape.
+
+        Returns
+        -------
+        array like block k
+        """
+        return self.operator.exact_step(BlockProblem(factors, k, self.y, self.loss, ridge))
+
+    def penalty(self, factors: Factors) -> Array | float:
+        """Return ½ Σ_k Σ λ_k |B_k|².
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        0-d array
+        """
+        if self.ridge is None:
+            return 0.0
+        pairs = zip(factors.blocks, self.ridge, strict=True)
+        return 0.5 * sum(inner(B, G * B) for B, G in pairs if G is not None)
+
+    @cached_property
+    def value_at_zero(self) -> float:
+        """The loss of X = 0, which values are compared with."""
+        residual = -self.y
+        return float(self.scale * self.loss.freeze(residual, 0, None)[0].value(residual))
+
+    @cached_property
+    def gradient_at_zero(self) -> Ambient:
+        """The ambient gradient at X = 0, which gradients are compared with."""
+        return self.operator.adjoint(self.scale * self.loss(-self.y)[1])
+
+    def measured_square(self, factors: Factors) -> Array:
+        """Return scale · ‖A(X)‖² of factors: how fast the loss bends along them.
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        0-d array
+        """
+        measured = self.operator.apply(factors)
+        return self.scale * array_namespace(measured).sum(magnitude2(measured))
+
+    def backproject(self, keep: float | None = None) -> Ambient:
+        """Return what a spectral start decomposes: scale · A*(y), as the loss cleans the data.
+
+        The operator may change it: `RankOne` averages and removes the part along the identity.
+
+        Parameters
+        ----------
+        keep : float in (0, 1], optional
+            The share of the measurements to use, those of smallest magnitude.
+
+        Returns
+        -------
+        Ambient
+        """
+        y = self.loss.clean(self.y)
+        y = y if self.scale == 1 else self.scale * y
+        if keep is None:
+            return self.operator.spectral(y, None)
+        keep = checks.number("keep", keep, least=0, most=1, open_=True)
+        xp = array_namespace(y)
+        flat = xp.reshape(y, (-1,))
+        kept = math.ceil(keep * flat.shape[0] - 1e-9)
+        ranks = xp.argsort(xp.argsort(xp.abs(flat), stable=True), stable=True)
+        flat = xp.where(ranks < kept, flat, xp.zeros_like(flat))
+        return self.operator.spectral(xp.reshape(flat, y.shape), kept)
