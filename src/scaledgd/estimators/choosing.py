@@ -8,10 +8,10 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from .growing import Judge, Path, begin, grow, held_out_judge
-from .journal import log
+from .growing import Judge, Path, begin, fit_given, fit_grown, grow, held_out_judge
+from .journal import log, remembered
 from .local_observations import LocalObservations
-from .scaling import Choice, Scales, empty, scales
+from .scaling import Choice, Scales, empty, scales, table_factors
 from .session import Session
 from .units import Units
 
@@ -25,6 +25,15 @@ CHOICES = (
     Choice("columns", "columns"),
 )
 """Candidates, simple ones first."""
+
+LARGE = 1_000_000
+"""Number of entries above which rank, offsets and scales are chosen on the densest part."""
+
+SURVEYED = 300_000
+"""Number of entries on which offsets are chosen for a given rank."""
+
+FEWEST = 50
+"""Number of entries below which none are held out to choose offsets."""
 
 LARGEST_RANK = 60
 """Largest rank that rank="auto" considers."""
@@ -54,6 +63,27 @@ class Reading:
     scales: Scales = field(default_factory=lambda: Scales(None, None))
     trail: Trail = field(default_factory=list)
     units: Units | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a table is to be fitted.
+
+    Attributes
+    ----------
+    choice : Choice
+    rank : int
+        An upper bound.
+    trail : list of dict
+        How the rank was found.
+    grows : bool
+        Whether the rank is to be grown up to the bound, rather than fitted at once.
+    """
+
+    choice: Choice
+    rank: int
+    trail: Trail
+    grows: bool = False
 
 
 def plain_side(side: str) -> str:
@@ -87,6 +117,84 @@ class _Candidate:
     path: Path
     judge: Judge
     session: Session
+
+
+def plan_for(
+    session: Session, data: LocalObservations, choices: tuple[Choice, ...], seed: int
+) -> Plan:
+    """Choose offsets, scales and rank; of large tables, on the densest part.
+
+    Parameters
+    ----------
+    session : Session
+        With a `Reading` of the data.
+    data : LocalObservations
+    choices : tuple of Choice
+    seed : int
+    """
+    if data.size <= LARGE:
+        return Plan(*choose(session, data, choices, seed), grows=True)
+    part = data.core(LARGE, seed)
+    # the iterates of a part cannot become a model of the whole
+    aside = session.with_reading(None).apart()
+    choice, cap, trail = choose(aside, part, choices, seed)
+    known = scales(part, choice)
+    state = fit_grown(aside, known.apply(part), empty(part, choice, known), cap)
+    rank = max(1, table_factors(state).rank)
+    log.info("rank %d on a part of %d entries", rank, part.size)
+    return Plan(choice, rank, [*trail, {"rank": rank, "why": "chosen on the densest part"}])
+
+
+def offsets_for_rank(
+    session: Session,
+    data: LocalObservations,
+    rank: int,
+    choices: tuple[Choice, ...],
+    seed: int,
+) -> Choice:
+    """Choose offsets and scales for a given rank: those that predict held-out entries best.
+
+    A later choice is taken only if its errors are smaller by 3 %.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+    rank : int
+    choices : tuple of Choice
+        Candidates, simple ones first.
+    seed : int
+    """
+    part = data.core(SURVEYED, seed)
+    pairs = part.split(0.1, seed) if part.size >= FEWEST else []
+    if not pairs or len(choices) == 1:
+        return choices[0]
+    aside, (fit, test) = session.with_reading(None).apart(), pairs[0]
+    best, least = choices[0], math.inf
+    for choice in choices:
+        error = _error_of(aside, fit, test, rank, choice, seed)
+        if error < 0.97 * least:
+            best, least = choice, error
+        if session.out_of_time:
+            break
+    return best
+
+
+@remembered("offsets of a rank")
+def _error_of(
+    session: Session,
+    fit: LocalObservations,
+    test: LocalObservations,
+    rank: int,
+    choice: Choice,
+    seed: int,
+) -> float:
+    """The mean square error on held-out entries of a fit with some offsets."""
+    known = scales(fit, choice)
+    start = empty(fit, choice, known)
+    state = fit_given(session, known.apply(fit), start, rank, seed + 1)
+    errors = test.squared_errors(table_factors(state), known)
+    return float(array_namespace(errors).mean(errors))
 
 
 def choose(
@@ -125,7 +233,7 @@ def choose(
     if not pairs:
         return choices[0], most, trail
     best: _Candidate | None = None
-    reading, aside = session.reading or Reading(), session.apart()
+    aside = session.apart()
     for choice in choices:
         if best is not None and session.out_of_time:
             break
@@ -133,8 +241,10 @@ def choose(
         for fit, test in pairs:
             known = scales(fit, choice)
             judge = held_out_judge(test, known)
-            seen = replace(reading, choice=choice, scales=known, trail=list(trail))
-            here = aside.with_reading(seen)
+            here = aside
+            if session.reading is not None:
+                seen = replace(session.reading, choice=choice, scales=known, trail=list(trail))
+                here = aside.with_reading(seen)
             path = begin(here, known.apply(fit), empty(fit, choice, known), judge)
             grew.append((grow(here, path, min(most, QUICK), judge), judge, here))
         errors = xp.concat([path.best_errors for path, *_ in grew])

@@ -11,7 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..factors import Bordered
 from .base import SHAPES, all_or_nothing
-from .choosing import Reading, candidates, choose, plain_side
+from .choosing import (
+    FEWEST,
+    Plan,
+    Reading,
+    candidates,
+    offsets_for_rank,
+    plain_side,
+    plan_for,
+)
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .fitting import aligned_components, fit_non_negative, fit_ridge
@@ -23,9 +31,10 @@ from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
 from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
-from .robust_rank import robust_rank
-from .scaling import Choice, empty, scales
+from .robust_rank import narrow_rank, robust_rank
+from .scaling import Choice, empty, scales, table_factors
 from .session import Session, unexplained
+from .units import Units, finer_units, robust_units, usual_units
 
 
 class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):
@@ -132,25 +141,50 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self, session: Session, data: LocalObservations, again: bool, seed: int, rng: Any
     ) -> TableFit:
         known = self._model if self._continues(data, again) else None
-        normal, size = self._normalised(data)
-        if known is not None:
-            size, normal = known.size, known.normalised(data)
-        reading = Reading(size=size)
-        choice, rank, trail = self._chosen(session.with_reading(reading), normal, seed, known)
-        scale = scales(normal, choice)
-        if known is not None:
-            scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
-        reading = replace(reading, choice=choice, scales=scale, trail=trail)
-        session = session.with_reading(reading)
-        start = empty(normal, choice, scale)
-        if known is not None and rank:
-            start, _ = known.solve_rows(data)
-        fit = self._solved(session, scale.apply(normal), start, rank, seed)
+        units = self._units(data) if known is None else known.units
+        fit = self._search_in(session, data, units, known, seed)
+        if known is None and units is not None and units.scaled and self._outliers() is not None:
+            # one threshold for all columns needs units in which their noise is alike
+            normal = fit.reading.scales.apply(units.apply(data).scaled(fit.reading.size))
+            units = finer_units(units, normal.residual(table_factors(fit.state)))
+            fit = self._search_in(session, data, units, known, seed)
         if session.out_of_time:
             # the best candidate for the rank may be better than a fit that hardly began
             other = self._salvaged(session, data)
             if other is not None and unexplained(other.state) < 0.9 * unexplained(fit.state):
                 return other
+        return fit
+
+    def _search_in(
+        self,
+        session: Session,
+        data: LocalObservations,
+        units: Units | None,
+        known: MatrixModel | None,
+        seed: int,
+    ) -> TableFit:
+        """Fit in units of columns; if a model is known, continue from it."""
+        normal, size = self._normalised(data if units is None else units.apply(data))
+        if known is not None:
+            size, normal = known.size, known.normalised(data)
+        reading = Reading(size=size, units=units)
+        plan = self._chosen(session.with_reading(reading), normal, seed, known)
+        scale = scales(normal, plan.choice)
+        if known is not None:
+            scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
+        reading = replace(reading, choice=plan.choice, scales=scale, trail=plan.trail)
+        start = empty(normal, plan.choice, scale)
+        if known is not None and plan.rank:
+            start, _ = known.solve_rows(data)
+        fit = self._solved(session.with_reading(reading), scale.apply(normal), start, plan, seed)
+        if known is None and self._offsets_are_missing(fit):
+            # zeros would be the worst of all estimates
+            sides = Choice("both" if normal.size >= FEWEST else "columns")
+            scale = scales(normal, sides)
+            reading = replace(reading, choice=sides, scales=scale)
+            start, plan = empty(normal, sides, scale), replace(plan, choice=sides)
+            here = session.with_reading(reading)
+            fit = self._solved(here, scale.apply(normal), start, plan, seed)
         return fit
 
     def _salvaged(self, session: Session, data: LocalObservations) -> TableFit | None:
@@ -183,30 +217,58 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             and 1e-3 < size < 1e3
         )
 
+    _decides_offsets = False
+    """Whether center and scale "auto" are chosen even if the rank is given."""
+
+    @property
+    def _open(self) -> bool:
+        """Whether offsets and scales that are "auto" are to be chosen."""
+        return self._rank() is None or self._decides_offsets
+
+    def _units(self, data: LocalObservations) -> Units | None:
+        """Return units of columns, if columns are unlike and it is left open."""
+        if not self._open or self._non_negative or not data.size:
+            return None
+        if self._outliers() is not None:
+            center, scale = (x if x == "auto" else "none" for x in (self.center, self.scale))
+            return robust_units(data, center, scale)
+        if self.scale != "auto" or self.center not in ("auto", "columns", "both"):
+            return None
+        return usual_units(data)
+
+    def _offsets_are_missing(self, fit: TableFit) -> bool:
+        """Whether nothing low-rank was found, and no offsets either, though they were open."""
+        free = self._open and self.center == "auto" and self._outliers() is None
+        none = not table_factors(fit.state).rank and fit.reading.choice.center == "none"
+        return free and none and not self._non_negative and self.ridge == "auto"
+
     def _chosen(
         self, session: Session, data: LocalObservations, seed: int, known: MatrixModel | None
-    ) -> tuple[Choice, int, list[dict[str, Any]]]:
+    ) -> Plan:
         """Return offsets and scales, the largest rank, and how they were found."""
-        rank, outliers = self._rank(), self._outliers()
+        rank, robust = self._rank(), self._outliers() is not None
         if known is not None:
             had = known.factors.rank
-            return known.choice, had if rank is None else max(1, rank), self.rank_path_
-        robust = outliers is not None
+            return Plan(known.choice, had if rank is None else max(1, rank), self.rank_path_)
         given = Choice(plain_side(self.center), plain_side(self.scale), robust)
-        if rank is not None:
-            return given, rank, [{"rank": rank, "why": "given"}]
-        if robust:
-            found, why, trail = robust_rank(session.apart(), data, seed)
-            log.info("rank %d: %s", found, why)
-            return given, found, [*trail, {"rank": found, "why": why}]
         choices = candidates(self.center, self.scale, not self._non_negative)
-        return choose(session, data, choices, seed)
+        if rank is not None:
+            if self._decides_offsets and not robust:
+                given = offsets_for_rank(session, data, rank, choices, seed)
+            return Plan(given, rank, [{"rank": rank, "why": "given"}])
+        if robust:
+            aside = session.apart()
+            found = narrow_rank(aside, data, given, seed) or robust_rank(aside, data, seed)
+            log.info("rank %d: %s", *found[:2])
+            last = {"rank": found[0], "why": found[1]}
+            return Plan(given, found[0], [*found[2], last])
+        return plan_for(session, data, choices, seed)
 
     def _solved(
-        self, session: Session, data: LocalObservations, start: Bordered, rank: int, seed: int
+        self, session: Session, data: LocalObservations, start: Bordered, plan: Plan, seed: int
     ) -> TableFit:
-        """Fit data that are scaled, with at most a rank."""
-        outliers, reading = self._outliers(), session.reading
+        """Fit data that are scaled, as planned."""
+        outliers, reading, rank = self._outliers(), session.reading, plan.rank
         if self._non_negative and (outliers is not None or self.ridge != "auto"):
             raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
         if outliers is not None:
@@ -220,7 +282,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             return TableFit(reading, fit_non_negative(session, data, start, rank))
         if self.ridge != "auto":
             return TableFit(reading, *fit_ridge(session, data, start, rank, float(self.ridge)))
-        if self._rank() is None and not start.rank:
+        if plan.grows and not start.rank:
             state = fit_grown(session, data, start, rank)
         else:
             state = fit_given(session, data, start, rank, seed + 1)

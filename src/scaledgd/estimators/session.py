@@ -175,7 +175,8 @@ class Session:
 
     def best_so_far(self, state: State) -> None:
         """Note the state that a fit which is cut short should end with."""
-        self.shared.best = Sighting(state, self.reading)
+        if self.reading is not None:
+            self.shared.best = Sighting(state, self.reading)
 
     def solve(
         self,
