@@ -230,7 +230,8 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         if not self._open or self._non_negative or not data.size:
             return None
         if self._outliers() is not None:
-            center, scale = (x if x == "auto" else "none" for x in (self.center, self.scale))
+            sides = ("auto", "columns") if self._decides_offsets else ("auto",)
+            center, scale = (x if x in sides else "none" for x in (self.center, self.scale))
             return robust_units(data, center, scale)
         if self.scale != "auto" or self.center not in ("auto", "columns", "both"):
             return None
@@ -251,6 +252,8 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             had = known.factors.rank
             return Plan(known.choice, had if rank is None else max(1, rank), self.rank_path_)
         given = Choice(plain_side(self.center), plain_side(self.scale), robust)
+        if robust and self._decides_offsets and session.reading.units is not None:
+            given = Choice(robust=True)
         choices = candidates(self.center, self.scale, not self._non_negative)
         if rank is not None:
             if self._decides_offsets and not robust:
