@@ -143,9 +143,9 @@ def interrupted_fit() -> tuple[Any, Array]:
 
 
 def _child(path: str, answer: str | None) -> None:
-    from scaledgd.estimators import budget
+    from scaledgd.estimators import journal
 
-    budget.EVERY, budget.SHARE = 0.0, 0.5  # a third of the time is spent writing
+    journal.EVERY, journal.SHARE = 0.0, 0.5  # a third of the time is spent writing
     warnings.simplefilter("ignore")
     model, X = interrupted_fit()
     model.set_params(checkpoint=path).fit(X)
@@ -300,10 +300,10 @@ def _description(text: bytes, rng: random.Random) -> bytes:
     changes: list[Callable[[], bytes]] = [
         lambda: b"[" * 100_000,
         lambda: b"{" + text,
-        lambda: text.replace(b'"LowRank"', b'"os.system"'),
+        lambda: text.replace(b'"Bordered"', b'"os.system"'),
         lambda: text.replace(b'"model"', b'"checkpoint"'),
         lambda: text.replace(b'"format": 1', b'"format": 2'),
-        lambda: text.replace(b'"factors_"', b'"fit"'),
+        lambda: text.replace(b'"factors"', b'"fit"'),
         lambda: text.replace(b'"MatrixCompletion"', b'"Pipeline"'),
         lambda: text.replace(b'"rank": 2', b'"rank": "many"'),
         lambda: text.replace(b'{"$array": 0}', b'{"$array": 1}'),

@@ -15,7 +15,8 @@ from fitted import CASES, fresh, table
 from sklearn.exceptions import ConvergenceWarning
 
 import scaledgd as sg
-from scaledgd.estimators import budget
+from scaledgd.estimators import journal
+from scaledgd.estimators.session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
 
@@ -27,13 +28,13 @@ class Crash(BaseException):
 @pytest.fixture
 def often(monkeypatch):
     """A checkpoint at every iterate."""
-    monkeypatch.setattr(budget, "EVERY", 0.0)
-    monkeypatch.setattr(budget, "SHARE", 1e9)
+    monkeypatch.setattr(journal, "EVERY", 0.0)
+    monkeypatch.setattr(journal, "SHARE", 1e9)
 
 
 def crashing(monkeypatch, after):
     """Let the fit crash after some iterates; return how to count them."""
-    whole, count = budget.Budget._watched, [0]
+    whole, count = Session.watched, [0]
 
     def watched(self, *args):
         count[0] += 1
@@ -41,7 +42,7 @@ def crashing(monkeypatch, after):
             raise Crash
         return whole(self, *args)
 
-    monkeypatch.setattr(budget.Budget, "_watched", watched)
+    monkeypatch.setattr(Session, "watched", watched)
     return count
 
 
@@ -108,8 +109,8 @@ def test_without_a_seed_the_fit_goes_on_with_the_draw_it_began_with(often, monke
     seeds = []
     for _ in range(2):
         crash(monkeypatch, 20, model, *data)
-        journal = budget.files.read(tmp_path / "fit.npz", "checkpoint")
-        seeds.append(budget.unpack(journal["about"])["seed"])
+        tree = journal.files.read(tmp_path / "fit.npz", "checkpoint")
+        seeds.append(journal.unpack(tree["about"])["seed"])
     assert seeds[0] == seeds[1]
 
 
@@ -153,18 +154,18 @@ def test_writing_takes_a_small_share_of_the_time(monkeypatch, tmp_path, clock):
     """Of a fit on a clock that moves by a second when it is read, and by 30 for a checkpoint."""
     written = []
     clock.tick = 1.0
-    slow = budget._write
+    slow = journal._write
 
     def write(*args):
         written.append(clock.now)
         clock.skip(30)
         slow(*args)
 
-    monkeypatch.setattr(budget, "_write", write)
+    monkeypatch.setattr(journal, "_write", write)
     model, data = fresh("auto", checkpoint=tmp_path / "fit.npz", n_jobs=1)
     model.fit(*data)
     assert len(written) > 2
-    assert min(np.diff(written)) > 30 / budget.SHARE
+    assert min(np.diff(written)) > 30 / journal.SHARE
 
 
 # ---- kill -9
@@ -193,7 +194,7 @@ def test_kill_at_any_moment_leaves_a_whole_checkpoint():
 
 def interrupting(monkeypatch, after):
     """Press Ctrl-C after some iterates."""
-    whole, count = budget.Budget._watched, [0]
+    whole, count = Session.watched, [0]
 
     def watched(self, *args):
         result = whole(self, *args)
@@ -202,7 +203,7 @@ def interrupting(monkeypatch, after):
             signal.raise_signal(signal.SIGINT)
         return result
 
-    monkeypatch.setattr(budget.Budget, "_watched", watched)
+    monkeypatch.setattr(Session, "watched", watched)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -369,7 +370,7 @@ def full(*args, **kwargs):
 
 def test_a_fit_is_worth_more_than_its_checkpoint(often, monkeypatch, tmp_path):
     model, data = fresh("noise", checkpoint=tmp_path / "fit.npz", n_jobs=1)
-    monkeypatch.setattr(budget, "_write", full)
+    monkeypatch.setattr(journal, "_write", full)
     with pytest.warns(UserWarning, match="cannot be written: .*No space"):
         model.fit(*data)
     assert model.converged_
@@ -386,13 +387,13 @@ def test_a_checkpoint_of_other_steps_is_refused(often, monkeypatch, tmp_path):
     path = tmp_path / "fit.npz"
     model, data = fresh("auto", checkpoint=path)
     crash(monkeypatch, 60, model, *data)
-    tree = budget.files.read(path, "checkpoint")
+    tree = journal.files.read(path, "checkpoint")
     for spoil in (
         lambda name, done, value: ["another", done, value],
         lambda name, done, value: [name, done, 3],
     ):
         entries = {k: spoil(*v) for k, v in tree["entries"].items()}
-        budget.files.write(path, {**tree, "entries": entries}, "checkpoint", "0")
+        journal.files.write(path, {**tree, "entries": entries}, "checkpoint", "0")
         with pytest.raises(sg.FileError, match="delete it"):
             model.fit(*data)
 
@@ -531,7 +532,7 @@ def test_the_time_left_is_about_right():
     from scaledgd.estimators.progress import iterations_left, rate, seconds_left
 
     history = [{"value": 0.25**t, "seconds": 0.1 * t} for t in range(6)]
-    plan = budget.Budget(tol=1e-5)
+    plan = Session(tol=1e-5)
     assert rate(history) == pytest.approx(0.5)
     assert iterations_left(history, 1.0, plan) == pytest.approx(np.log2(1e6) - 5)
     assert seconds_left(history, 1.0, plan) == pytest.approx(0.1 * (np.log2(1e6) - 5))

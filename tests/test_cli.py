@@ -22,6 +22,7 @@ import scipy.sparse
 
 from scaledgd import cli
 from scaledgd.cli import fits
+from scaledgd.estimators import choosing
 from scaledgd.cli.readers import arrays, batches, survey, text
 from scaledgd.cli.readers.dialect import Dialect
 from scaledgd.cli.readers.text import TextFile
@@ -462,15 +463,17 @@ def test_a_part_of_the_rows_may_be_fitted(fine, monkeypatch):
 def test_many_cells_are_fitted_once(fine, monkeypatch):
     """Rank and offsets are chosen on a part; the only full fit leaves out the held-out cells."""
     X, Y = low_rank(n=300, k=40, rank=3)
-    fitted = []
-    real = fits._fitted
+    fitted, parts = [], []
+    real, choose = fits._fitted, choosing.choose
     monkeypatch.setattr(fits, "LARGE", 2000)
+    monkeypatch.setattr(choosing, "LARGE", 2000)
     monkeypatch.setattr(fits, "_fitted", lambda *a: fitted.append(a[0].size) or real(*a))
+    monkeypatch.setattr(choosing, "choose", lambda *a: parts.append(a[1].size) or choose(*a))
     _, truth = long_file("in.csv", X, Y)
     facts = fine("complete", "in.csv", *LONG, "-o", "out.csv")
-    part, whole = fitted
-    assert 500 < part <= 2000
-    assert whole == facts["observed"] - facts["held_out"]["cells"]
+    assert len(parts) == 1
+    assert 500 < parts[0] <= 2000
+    assert fitted == [facts["observed"] - facts["held_out"]["cells"]]
     assert facts["held_out"]["r2"] > 0.999
     assert rms(pd.read_csv("out.csv")["rating"] - truth) < 0.05
 

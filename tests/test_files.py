@@ -301,11 +301,11 @@ def test_what_is_empty_is_not_long(header, member, tmp_path):
         (b'"threshold": null', b'"threshold": 1.0'),
         (b'"typical": null', b'"typical": {"class": "dict", "fields": {}}'),
         (b'"MatrixCompletion"', b'"RobustPCA"'),
-        (b'"_settings"', b'"_scaled"'),
+        (b'"settings"', b'"fitted"'),
         (b'"size": ', b'"size": 0.0, "v": '),
         (b'"noise": ', b'"noise": -'),
-        (b'"_noise": ', b'"_noise": -'),
-        (b'"_free": ', b'"_free": "a'),
+        (b'"free": ', b'"free": "a'),
+        (b'"how": "numpy"', b'"how": "torch"'),
     ],
 )
 def test_models_that_make_no_sense_are_refused(old, new, tmp_path):

@@ -1,6 +1,7 @@
 """Plots show the numbers of the models; the tests check these numbers, not pixels."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 from scaledgd import plots  # noqa: E402
-from scaledgd.estimators.cells import Cells  # noqa: E402
+from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
 from scaledgd.plots import (  # noqa: E402
     ConvergenceDisplay,
     IntervalDisplay,
@@ -157,7 +158,7 @@ def test_spectrum_and_rank(completion):
     (line,), (mark,) = display.lines_, display.rank_lines_
     np.testing.assert_array_equal(line.get_ydata(), completion.singular_values_)
     assert set(mark.get_xdata()) == {completion.rank_}
-    p = completion._cells.size / 1200
+    p = completion._model.observations.size / 1200
     level = np.sqrt(completion.noise_variance_ / p) * (np.sqrt(40) + np.sqrt(30))
     assert display.noise == pytest.approx(level)
     assert display.ax_.get_yscale() == "log"
@@ -485,7 +486,9 @@ class Stub(BaseEstimator):
     """An estimator with given intervals."""
 
     def __init__(self, X):
-        self._cells = Cells(tuple(np.nonzero(~np.isnan(X))), X[~np.isnan(X)], X.shape)
+        index = tuple(np.nonzero(~np.isnan(X)))
+        data = LocalObservations(index, X[~np.isnan(X)], X.shape)
+        self._model = SimpleNamespace(observations=data, held=None)
         self.asked = None
 
     def __sklearn_is_fitted__(self):
@@ -603,9 +606,9 @@ def test_torch_models_are_drawn_as_numpy_ones_are(holes):
 def test_intervals_of_torch_models_ask_with_tensors(holes):
     torch = library("torch")
     stub = Stub(holes)
-    stub._cells = Cells(
-        tuple(torch.asarray(i) for i in stub._cells.index), torch.asarray(stub._cells.y), (40, 30)
-    )
+    data = stub._model.observations
+    index = tuple(torch.asarray(i) for i in data.index)
+    stub._model.observations = LocalObservations(index, torch.asarray(data.y), (40, 30))
     display = IntervalDisplay.from_estimator(stub, row=2)
     assert isinstance(display.estimate, np.ndarray)
     np.testing.assert_array_equal(display.observed, holes[2])

@@ -189,7 +189,7 @@ def test_every_entry_is_predicted_once(splitter):
 
 def test_runs_are_not_divided():
     entries = sg.EntryTable.of(hidden()[1])
-    rows, columns = entries.cells.coordinates
+    rows, columns = entries.observations.coordinates
     for train, test in sg.BlockSplit(3, length=8, random_state=0).split(entries):
         runs = [set(zip(rows[part] // 8, columns[part], strict=True)) for part in (train, test)]
         assert not runs[0] & runs[1]
@@ -197,7 +197,7 @@ def test_runs_are_not_divided():
 
 def test_the_future_is_predicted_from_the_past():
     entries = sg.EntryTable.of(hidden()[1])
-    rows = entries.cells.coordinates[0]
+    rows = entries.observations.coordinates[0]
     seen = []
     for train, test in sg.TimeSplit(4, gap=3).split(entries):
         assert rows[train].max() < rows[test].min() - 3

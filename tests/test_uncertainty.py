@@ -247,10 +247,10 @@ def test_what_was_held_out_was_not_fitted():
     _, Y, _ = instance(shape=(60, 40))
     model = sg.MatrixCompletion(4, calibrate=0.25, random_state=0).fit(Y)
     seen = np.isfinite(Y).sum()
-    assert model._cells.size + model._held.size == seen
-    assert abs(model._held.size / seen - 0.25) < 0.05
-    pairs = set(zip(*(i.tolist() for i in model._cells.coordinates), strict=True))
-    assert not pairs & set(zip(*(i.tolist() for i in model._held.coordinates), strict=True))
+    assert model._model.observations.size + model._model.held.size == seen
+    assert abs(model._model.held.size / seen - 0.25) < 0.05
+    pairs = set(zip(*(i.tolist() for i in model._model.observations.coordinates), strict=True))
+    assert not pairs & set(zip(*(i.tolist() for i in model._model.held.coordinates), strict=True))
 
 
 def test_without_calibration_the_error_says_so():
@@ -285,10 +285,10 @@ def test_bad_questions_are_refused(arguments, message):
 def test_rows_added_later_are_calibrated_too():
     _, Y, _ = instance(shape=(80, 40))
     model = sg.MatrixCompletion(4, calibrate=0.2, random_state=0).fit(Y[:50])
-    before = model._held.size
+    before = model._model.held.size
     model.partial_fit(Y[50:])
-    assert model._held.size > before
-    assert model._held.shape == (80, 40)
+    assert model._model.held.size > before
+    assert model._model.held.shape == (80, 40)
     model.interval(([70], [3]), 0.9, kind="conformal")
 
 
@@ -373,20 +373,20 @@ def test_prediction_intervals_hold_new_measurements(shape):
 
 
 def test_a_model_with_too_many_parameters_to_weigh_is_still_about_right(monkeypatch):
-    from scaledgd.estimators import uncertainty
+    from scaledgd.estimators import information
 
     rng = np.random.default_rng(0)
     C = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 10))
     A = rng.standard_normal((600, 12, 10))
     y = np.tensordot(A, C, 2) + rng.standard_normal(600)
     exact = sg.MatrixRegressor(2).fit(A, y).predict(A, return_std=True)[1]
-    monkeypatch.setattr(uncertainty, "LARGEST", 5)
+    monkeypatch.setattr(information, "LARGEST", 5)
     rough = sg.MatrixRegressor(2).fit(A, y).predict(A, return_std=True)[1]
     assert 0.95 < np.median(rough / exact) < 1.05
 
 
 def test_the_gradient_of_a_measurement_is_its_derivative():
-    from scaledgd.estimators.uncertainty import gradients
+    from scaledgd.estimators.information import gradients
 
     rng = np.random.default_rng(0)
     for F in (

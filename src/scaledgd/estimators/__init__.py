@@ -1,18 +1,12 @@
 """Estimators in the manner of scikit-learn."""
 
-from .base import DataWarning
 from .completion import MatrixCompletion, RobustPCA
+from .diagnostics import DataWarning
+from .entry_table import EntryTable
 from .regression import MatrixRegressor, TensorRegressor
 from .saving import load
-from .selection import (
-    BlockSplit,
-    EntrySplit,
-    EntryTable,
-    RowSplit,
-    TimeSplit,
-    rank_curve,
-    scorer,
-)
+from .scoring import rank_curve, scorer
+from .splitting import BlockSplit, EntrySplit, RowSplit, TimeSplit
 from .tensors import TensorCompletion, TensorRobustPCA
 
 __all__ = [

@@ -1,119 +1,46 @@
-"""Matrix completion and robust PCA, for people who have a table."""
+"""Matrix completion and robust PCA: estimators of tables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import kernels
-from ..factors import Bordered, LowRank
-from ..linalg import fix_signs, square
-from ..methods import NonNegative
-from ..solve import State, solve
-from ..variational import Posterior, current
-from .base import all_or_nothing
-from .budget import Budget, left, log
-from .cells import Cells, magnitude, same_library, scaled_by
-from .entrywise import EntrywiseEstimator
-from .labels import compatible
-from .matrix import (
-    CHOICES,
-    Choice,
-    Scales,
-    bordered,
-    checked,
-    choose,
-    degrees,
-    empty,
-    fit_given,
-    fit_grown,
-    scales,
-    settled_parts,
-    singular,
-    with_part,
+from ..factors import Bordered
+from .base import SHAPES, all_or_nothing
+from .choosing import (
+    FEWEST,
+    Plan,
+    Reading,
+    candidates,
+    offsets_for_rank,
+    plain_side,
+    plan_for,
 )
-from .packing import host, packable
-from .ridge import fit_non_negative, fit_ridge
-from .robust import WITHIN, fit_robust, reject_rows, robust_rank, scale_of
-from .robust import threshold as threshold_at
-from .selection import EntryTable
-from .tables import read_matrix, table_back, weighted
-from .uncertainty import Spread
-
-Array = Any
-
-LARGEST_RANK = 60
-"""That rank="auto" looks at."""
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a search ends with."""
-
-    size: float
-    choice: Choice
-    scales: Scales
-    state: State
-    ridge: Any
-    threshold: float | None
-    trail: list[dict[str, Any]]
-
-
-@packable
-@dataclass(frozen=True, eq=False)
-class RowModel:
-    """All that rows are solved against: what a fit leaves for data to come."""
-
-    size: float
-    """The power of two that data are divided by."""
-    choice: Choice
-    scales: Scales
-    R: Array
-    v: Array | None
-    ridge: Array | None
-    """A fixed ridge, or None where beliefs say it."""
-    posterior: Posterior | None
-    threshold: float | None
-    non_negative: bool = False
-
-    def solve(self, cells: Cells) -> tuple[Bordered, Scales]:
-        """Scores and offsets of rows, each a function of that row alone."""
-        xp = array_namespace(self.R)
-        cells = cells.scaled(self.size)
-        known = self.scales.for_rows(cells)
-        cells = known.apply(cells)
-        n, q = cells.shape[0], self.R.shape[1] - self.choice.columns + self.choice.rows
-        blank = xp.zeros_like(cells.counts(0))[:, None]
-        L = xp.concat([blank] * q, axis=1) if q else blank[:, :0]
-        u = 1 + 0 * blank[:, 0] if known.rows is None else 1 / known.rows
-        F = Bordered(L, self.R, u if self.choice.columns else None, self.v)
-        if not q or not n or not cells.size:
-            return F, known
-        operator = cells.operator()
-        problem = cells.problem(operator=operator)
-        ridge = self.ridge
-        if self.posterior is not None:
-            ridge = self.posterior.ridge(F, 0, operator.coverage(None, cells.y))
-        if self.non_negative:
-            positive = F.with_blocks((F.L + 1.0, F.R))
-            rounds = NonNegative(update=(0,))
-            return solve(problem, positive, rounds, max_iter=100).factors, known  # type: ignore
-        if self.threshold is not None:
-            return reject_rows(cells, operator, F, 0, self.threshold, ridge), known
-        # the second corrects the rounding of the first, where there is no noise to hide it
-        noisy = self.posterior is not None and self.posterior.noise > 1e-12
-        for _ in range(1 if noisy else 2):
-            F = F.moved(0, -problem.block_step(F, 0, ridge))
-        return F, known
+from .entry_table import EntryTable
+from .entrywise import EntrywiseEstimator
+from .fitting import aligned_components, fit_non_negative, fit_ridge
+from .growing import checked, fit_given, fit_grown
+from .journal import log
+from .labels import compatible
+from .local_observations import LocalObservations
+from .matrix_model import MatrixModel, TableFit
+from .observations import same_library
+from .reading import Kind, read_matrix, weighted
+from .robust import fit_robust
+from .robust_rank import narrow_rank, robust_rank
+from .scaling import Choice, empty, scales, table_factors
+from .session import Session, unexplained
+from .units import Units, finer_units, robust_units, usual_units
 
 
 class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):
-    """A table of samples and features."""
+    """An estimator of a table of samples and features."""
+
+    _model: MatrixModel
 
     # ---- fitting
 
@@ -132,11 +59,11 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         Parameters
         ----------
         X : array, masked array, frame, sparse matrix, xarray or torch tensor, of shape (n1, n2)
-            Or an EntryTable. NaN is missing. Of a sparse matrix the stored entries are
+            Or an EntryTable. NaN is missing. The stored entries of a sparse matrix are
             observed, zeros included.
         y : ignored
         observed : boolean array of shape (n1, n2), optional
-            True where observed; then NaN must not be.
+            True where observed; X must not be NaN there.
         entry_weight : array of shape (n1, n2), optional
             How much each entry counts.
         sample_weight : array of shape (n1,), optional
@@ -149,9 +76,9 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self._check_params()
         if isinstance(X, EntryTable):
             return self._fit_table(X, entry_weight, sample_weight, observed)
-        cells, kind = read_matrix(self, X, observed, reset=True)
-        cells = weighted(cells, entry_weight, sample_weight, kind[0] != "sparse")
-        return self._fit(cells, kind, kind[0] != "sparse", X=X)
+        data, kind = read_matrix(self, X, observed, reset=True)
+        data = weighted(data, entry_weight, sample_weight, kind.how != "sparse")
+        return self._fit(data, kind, X=X)
 
     @all_or_nothing
     def fit_entries(
@@ -177,317 +104,218 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self, table: EntryTable, entry_weight: Any, sample_weight: Any = None, observed: Any = None
     ) -> Self:
         table.refuse(observed)
-        cells = table.cells
-        if len(cells.shape) != 2:
-            raise ValueError(f"shape must be (n1, n2) for a matrix, not {cells.shape}")
-        self.n_features_in_ = cells.shape[1]
+        data, labels = table.observations, table.kind.labels
+        if len(data.shape) != 2:
+            raise ValueError(f"shape must be (n1, n2) for a matrix, not {data.shape}")
+        self.n_features_in_ = data.shape[1]
         self.__dict__.pop("feature_names_in_", None)
-        labels = table.kind[2]
         if labels is not None and labels.kind != "xarray":
             self.feature_names_in_ = np.asarray(labels.names, dtype=object)
-        cells = weighted(cells, entry_weight, sample_weight, False)
-        return self._fit(cells, table.kind, table.dense, X=table)
+        data = weighted(data, entry_weight, sample_weight, False)
+        return self._fit(data, table.kind, X=table)
 
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
-        """Add rows: the fit goes on from where it stands, with all rows seen so far.
+        """Add rows, and continue the fit with all rows seen so far.
 
         Offsets, scales and rank stay as they were chosen.
+
+        Parameters
+        ----------
+        X : array of shape (n, n2), as for `fit`
+        y : ignored
+        observed : boolean array of shape (n, n2), optional
+
+        Returns
+        -------
+        self
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, observed=observed)
         self._check_params()
         fresh, _ = read_matrix(self, X, observed, reset=False)
         self._same_library(fresh)
-        return self._fit(fresh, self._kind, self._came_dense, again=True, X=X)
+        return self._fit(fresh, self._kind, again=True, X=X)
 
-    def _search(self, whole: Cells, again: bool, budget: Budget, rng: Any) -> Found:
-        known: Any = getattr(self, "_model", None)
-        go_on = known is not None and (again or self.warm_start) and self._suits(whole)
-        normal, size = self._normal(whole)
-        if go_on:
-            size = known.size
-            normal = whole.with_values(scaled_by(whole.y, size))
-        budget.desk.about["size"] = size
-        choice, rank, trail = self._chosen(normal, rng, budget, known if go_on else None)
-        scale = scales(normal, choice)
-        if go_on:
-            scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
-        budget.desk.about.update(choice=choice, scales=scale, trail=trail)
-        cells = scale.apply(normal)
-        start = empty(cells, choice, scale)
-        if go_on and rank:
-            start, _ = known.solve(whole)
-        state, ridge, threshold = self._solved(cells, start, rank, budget, rng)
-        found = Found(size, choice, scale, state, ridge, threshold, trail)
-        if budget.out_of_time:
-            # what was found while the rank was chosen may be better than a fit that hardly began
-            other = self._salvaged(whole, budget)
-            if other is not None and left(other.state) < 0.9 * left(state):
+    def _search(
+        self, session: Session, data: LocalObservations, again: bool, seed: int, rng: Any
+    ) -> TableFit:
+        known = self._model if self._continues(data, again) else None
+        units = self._units(data) if known is None else known.units
+        fit = self._search_in(session, data, units, known, seed)
+        if known is None and units is not None and units.scaled and self._outliers() is not None:
+            # one threshold for all columns needs units in which their noise is alike
+            normal = fit.reading.scales.apply(units.apply(data).scaled(fit.reading.size))
+            units = finer_units(units, normal.residual(table_factors(fit.state)))
+            fit = self._search_in(session, data, units, known, seed)
+        if session.out_of_time:
+            # the best candidate for the rank may be better than a fit that hardly began
+            other = self._salvaged(session, data)
+            if other is not None and unexplained(other.state) < 0.9 * unexplained(fit.state):
                 return other
-        return found
+        return fit
 
-    def _salvaged(self, whole: Cells, budget: Budget) -> Found | None:
-        """What the last whole iterate amounts to, or None where there is none of the table."""
-        state, about = budget.desk.salvage()
-        if state is None or state.factors.shape != whole.shape:
+    def _search_in(
+        self,
+        session: Session,
+        data: LocalObservations,
+        units: Units | None,
+        known: MatrixModel | None,
+        seed: int,
+    ) -> TableFit:
+        """Fit in units of columns; if a model is known, continue from it."""
+        normal, size = self._normalised(data if units is None else units.apply(data))
+        if known is not None:
+            size, normal = known.size, known.normalised(data)
+        reading = Reading(size=size, units=units)
+        plan = self._chosen(session.with_reading(reading), normal, seed, known)
+        scale = scales(normal, plan.choice)
+        if known is not None:
+            scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
+        reading = replace(reading, choice=plan.choice, scales=scale, trail=plan.trail)
+        start = empty(normal, plan.choice, scale)
+        if known is not None and plan.rank:
+            start, _ = known.solve_rows(data)
+        fit = self._solved(session.with_reading(reading), scale.apply(normal), start, plan, seed)
+        if known is None and self._offsets_are_missing(fit):
+            # zeros would be the worst of all estimates
+            sides = Choice("both" if normal.size >= FEWEST else "columns")
+            scale = scales(normal, sides)
+            reading = replace(reading, choice=sides, scales=scale)
+            start, plan = empty(normal, sides, scale), replace(plan, choice=sides)
+            here = session.with_reading(reading)
+            fit = self._solved(here, scale.apply(normal), start, plan, seed)
+        return fit
+
+    def _salvaged(self, session: Session, data: LocalObservations) -> TableFit | None:
+        found = session.shared.salvage()
+        if found is None or tuple(found.state.factors.shape) != data.shape:
             return None
-        size, choice = about["size"], about.get("choice", Choice())
-        known = about.get("scales", Scales(None, None))
-        limit = None if self._outliers() is None else threshold_at(state)
-        ridge = state.problem.ridge
-        F: Any = bordered(state.factors, empty(whole, choice, known))
-        if not getattr(self, "non_negative", False):
-            memory = {**state.memory, "posterior": current(replace(state, factors=F))}
-            state = replace(state, factors=F, memory=memory)
-        return Found(size, choice, known, state, ridge, limit, about.get("trail", []))
+        robust, plain = self._outliers() is not None, self._non_negative
+        return TableFit.of_iterate(found.state, found.reading, data, robust, plain)
 
-    def _end(self, found: Found, whole: Cells, held: Cells | None) -> None:
-        state, ridge, choice = found.state, found.ridge, found.choice
-        posterior = state.memory.get("posterior") if ridge is None else None
-        F: Any = state.factors
-        model = RowModel(
-            found.size,
-            choice,
-            found.scales,
-            F.R,
-            F.v,
-            None if ridge is None else ridge[0],
-            posterior,
-            found.threshold,
-            bool(getattr(self, "non_negative", False)),
-        )
-        self._model, self._settings = model, self._asked()
-        self._cells, self._held = whole, held
-        for name in ("outliers_", "threshold_"):
-            self.__dict__.pop(name, None)
-        F, known = model.solve(whole)
-        self._solution = F, known
-        self._publish(F, known, whole, posterior, found.threshold)
-        self.rank_path_ = found.trail
-        self.center_, self.scale_ = choice.center, choice.scale
-        self._conformal = self._calibrated(held)
-        self._warn_of(whole, max(self.rank_, 1))
+    def _modelled(self, fit: TableFit, data: LocalObservations) -> MatrixModel:
+        outliers = self._outliers()
+        return MatrixModel.of(fit, data, self._asked(), outliers, self._non_negative)
 
-    def _suits(self, cells: Cells) -> bool:
-        """Whether an earlier fit can be gone on from."""
-        wanted = self._rank()
-        size = magnitude(cells) / self._model.size if cells.size else 1.0
+    @property
+    def _non_negative(self) -> bool:
+        return bool(getattr(self, "non_negative", False))
+
+    def _continues(self, data: LocalObservations, again: bool) -> bool:
+        """Whether the fit continues from the earlier one."""
+        if not self.__sklearn_is_fitted__() or not (again or self.warm_start):
+            return False
+        model = self._model
+        size = data.magnitude() / model.size if data.size else 1.0
         return bool(
-            cells.shape[1] == self._model.R.shape[0]
-            and self._settings == self._asked()
+            data.shape[1] == model.observations.shape[1]
+            and model.settings == self._asked()
             and self.rank_
-            and wanted in (None, self.rank_)
-            and same_library(cells, self._cells)
+            and self._rank() in (None, self.rank_)
+            and same_library(data, model.observations)
             and 1e-3 < size < 1e3
         )
 
-    def _asked(self) -> tuple[Any, ...]:
-        """What a model depends on: it is not gone on from after these have changed."""
-        names = ("rank", "center", "scale", "ridge", "outliers", "non_negative")
-        return tuple(getattr(self, name, None) for name in names)
+    _decides_offsets = False
+    """Whether center and scale "auto" are chosen even if the rank is given."""
+
+    @property
+    def _open(self) -> bool:
+        """Whether offsets and scales that are "auto" are to be chosen."""
+        return self._rank() is None or self._decides_offsets
+
+    def _units(self, data: LocalObservations) -> Units | None:
+        """Return units of columns, if columns are unlike and it is left open."""
+        if not self._open or self._non_negative or not data.size:
+            return None
+        if self._outliers() is not None:
+            sides = ("auto", "columns") if self._decides_offsets else ("auto",)
+            center, scale = (x if x in sides else "none" for x in (self.center, self.scale))
+            return robust_units(data, center, scale)
+        if self.scale != "auto" or self.center not in ("auto", "columns", "both"):
+            return None
+        return usual_units(data)
+
+    def _offsets_are_missing(self, fit: TableFit) -> bool:
+        """Whether nothing low-rank was found, and no offsets either, though they were open."""
+        free = self._open and self.center == "auto" and self._outliers() is None
+        none = not table_factors(fit.state).rank and fit.reading.choice.center == "none"
+        return free and none and not self._non_negative and self.ridge == "auto"
 
     def _chosen(
-        self, cells: Cells, rng: Any, budget: Budget, known: RowModel | None
-    ) -> tuple[Choice, int, list[dict[str, Any]]]:
-        """Offsets, scales and the largest rank."""
-        rank = self._rank()
+        self, session: Session, data: LocalObservations, seed: int, known: MatrixModel | None
+    ) -> Plan:
+        """Return offsets and scales, the largest rank, and how they were found."""
+        rank, robust = self._rank(), self._outliers() is not None
         if known is not None:
-            had = known.R.shape[1] - known.choice.columns
-            return known.choice, int(had if rank is None else max(1, rank)), self.rank_path_
-        center = "none" if self.center == "auto" else self.center
-        scale = "none" if self.scale == "auto" else self.scale
-        outliers = self._outliers()
-        given = Choice(center, scale, outliers is not None)
+            had = known.factors.rank
+            return Plan(known.choice, had if rank is None else max(1, rank), self.rank_path_)
+        given = Choice(plain_side(self.center), plain_side(self.scale), robust)
+        if robust and self._decides_offsets and session.reading.units is not None:
+            given = Choice(robust=True)
+        choices = candidates(self.center, self.scale, not self._non_negative)
         if rank is not None:
-            return given, rank, [{"rank": rank, "why": "given"}]
-        if outliers is not None:
-            found, why, trail = robust_rank(cells, rng, budget.apart())
-            log.info("rank %d: %s", found, why)
-            return given, found, [*trail, {"rank": found, "why": why}]
-        free = not getattr(self, "non_negative", False)
-        choices = tuple(
-            choice
-            for choice in CHOICES[: None if free else 1]
-            if self.center in ("auto", choice.center) and self.scale in ("auto", choice.scale)
-        ) or (given,)
-        return choose(cells, choices, LARGEST_RANK, rng, budget)
+            if self._decides_offsets and not robust:
+                given = offsets_for_rank(session, data, rank, choices, seed)
+            return Plan(given, rank, [{"rank": rank, "why": "given"}])
+        if robust:
+            aside = session.apart()
+            found = narrow_rank(aside, data, given, seed) or robust_rank(aside, data, seed)
+            log.info("rank %d: %s", *found[:2])
+            last = {"rank": found[0], "why": found[1]}
+            return Plan(given, found[0], [*found[2], last])
+        return plan_for(session, data, choices, seed)
 
-    def _solved(self, cells: Cells, start: Bordered, rank: int, budget: Budget, rng: Any) -> Any:
-        """State, fixed ridge (or None), threshold (or None)."""
-        outliers = self._outliers()
-        if getattr(self, "non_negative", False) and (outliers is not None or self.ridge != "auto"):
+    def _solved(
+        self, session: Session, data: LocalObservations, start: Bordered, plan: Plan, seed: int
+    ) -> TableFit:
+        """Fit data that are scaled, as planned."""
+        outliers, reading, rank = self._outliers(), session.reading, plan.rank
+        if self._non_negative and (outliers is not None or self.ridge != "auto"):
             raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
         if outliers is not None:
             if not rank:
-                return cells.problem().linearize(start), None, 0.0
-            state, threshold = fit_robust(cells, start, rank, outliers, budget)
-            return state, None, threshold
-        if getattr(self, "non_negative", False):
+                return TableFit(reading, data.problem().linearize(start), None, 0.0)
+            state, threshold = fit_robust(session, data, start, rank, outliers)
+            return TableFit(reading, state, None, threshold)
+        if self._non_negative:
             if start.u is not None or start.v is not None:
                 raise ValueError('non_negative factors have no offsets; set center="none"')
-            return fit_non_negative(cells, start, rank, budget), None, None
+            return TableFit(reading, fit_non_negative(session, data, start, rank))
         if self.ridge != "auto":
-            state, ridge = fit_ridge(cells, start, rank, float(self.ridge), budget)
-            return state, ridge, None
-        if self._rank() is None and not start.rank:
-            state = fit_grown(cells, start, rank, budget)
+            return TableFit(reading, *fit_ridge(session, data, start, rank, float(self.ridge)))
+        if plan.grows and not start.rank:
+            state = fit_grown(session, data, start, rank)
         else:
-            state = fit_given(cells, start, rank, budget, rng)
-        state = checked(state, cells, start, rng, budget)
-        return settled_parts(state, cells), None, None
+            state = fit_given(session, data, start, rank, seed + 1)
+        state = checked(session, state, data, start, seed + 2)
+        return TableFit(reading, aligned_components(state, data))
 
-    # ---- what was learnt
-
-    def _publish(
-        self,
-        F: Bordered,
-        known: Scales,
-        whole: Cells,
-        posterior: Posterior | None,
-        threshold: float | None,
-    ) -> None:
-        """Fitted attributes, in the units of the data."""
-        r, size = F.rank, self._model.size
-        rows = size if known.rows is None else size * known.rows[:, None]
-        columns = 1.0 if known.columns is None else known.columns[:, None]
-        plain = Bordered(rows * F.L[:, :r], columns * F.R[:, :r])
-        U, s, V = singular(plain)
-        if r:
-            phase = fix_signs(V)
-            U, V = U * phase[None, :], V * phase[None, :]
-            balanced = with_part(plain, U, s, V)
-            # nonnegative factors are parts, and stay as they are
-            held = plain if self._model.non_negative else balanced
-            self.factors_ = LowRank(held.L, held.R)
-        else:
-            zeros = (0 * whole.counts(k)[:, None] for k in (0, 1))
-            self.factors_ = LowRank(*zeros)
-        self.rank_ = r
-        self.components_, self.singular_values_ = V.T, s
-        # offsets are additive: b stands beside 1/d₂ and c beside 1/d₁, and the mean goes with
-        # the side that is not scaled
-        row, column = 0 * whole.counts(0), 0 * whole.counts(1)
-        if F.v is not None:
-            row = row + F.L[:, r] + (known.mean if known.columns is None else 0.0)
-        if F.u is not None:
-            also = F.v is None or known.columns is not None
-            column = column + F.R[:, r] + (known.mean if also else 0.0)
-        self.row_offset_ = size * (row if known.rows is None else row * known.rows)
-        self.column_offset_ = size * (column if known.columns is None else column * known.columns)
-        self._note_residual(whole, posterior, threshold, known)
-
-    def _note_residual(self, whole: Cells, posterior: Any, threshold: Any, known: Scales) -> None:
-        xp = array_namespace(whole.y)
-        r = whole.places.residual(self.factors_, whole.y)  # the estimate less the data
-        if self._model.choice.center != "none":
-            r = r + whole.along(0, self.row_offset_) + whole.along(1, self.column_offset_)
-        r = xp.reshape(r, (-1,))
-        size = self._model.size
-        unit: Any = size
-        for mode, d in enumerate((known.rows, known.columns)):
-            if d is not None:
-                unit = unit * xp.reshape(whole.along(mode, d) + 0 * whole.y, (-1,))
-        plain = isinstance(unit, float) and 1e-100 < unit < 1e100 and threshold is None
-        scaled = r if plain else r / unit
-        if whole.weight is not None:
-            scaled = scaled * xp.sqrt(xp.reshape(whole.weight, (-1,)))
-        within = 1.0
-        if threshold is None:
-            count, squares = float(r.shape[0]), float(square(scaled))
-            squares = squares / unit**2 if plain else squares
-        else:
-            kept, inside, sums, _ = kernels.within(scaled, threshold)
-            count, squares = float(inside), float(sums)
-            within = WITHIN if self._outliers() == "auto" else 1.0
-            self.threshold_ = float(threshold * size)
-            self.outliers_ = _sparse_outliers(-r, ~kept, whole)
-        free = count - degrees(self.rank_, whole.shape)
-        free -= (whole.shape[0] if self._model.choice.rows else 0) + (
-            whole.shape[1] if self._model.choice.columns else 0
-        )
-        if posterior is not None and free < 0.5 * count:
-            variance = posterior.noise
-        else:
-            variance = squares / max(free, 0.1 * count, 1.0)
-        if isinstance(self._outliers(), float | int):
-            # a fraction may reject far more than outliers
-            lost = max(scaled.shape[0] - count + free, 0.1 * scaled.shape[0], 1.0)
-            variance = scale_of(scaled) ** 2 * scaled.shape[0] / lost
-        self._free = free
-        mean_unit = unit * unit if isinstance(unit, float) else float(xp.mean(unit * unit))
-        self._noise = variance / within
-        self.noise_variance_ = self._noise * mean_unit
-
-    # ---- how sure it is
-
-    def _spread(self) -> Spread:
-        F, known = self._solution
-        cells = known.apply(self._cells.with_values(scaled_by(self._cells.y, self._model.size)))
-        xp = array_namespace(cells.y)
-        weight = xp.ones_like(cells.y) if cells.weight is None else cells.weight
-        plain = replace(cells, weight=None).operator()
-        if self._model.threshold is not None:
-            # what was rejected said nothing
-            off = xp.abs(plain.apply(F) - cells.y) * xp.sqrt(weight)
-            weight = xp.where(off > self._model.threshold, xp.zeros_like(off), weight)
-        cells = replace(cells, weight=weight)
-        posterior = self._model.posterior
-        coverage = plain.coverage(weight, weight)
-        if posterior is None:
-            posterior = Posterior.first(F, self._noise)
-            if self._model.ridge is not None:
-                # a ridge that was given may have taken away more than the noise asks for
-                ridge = posterior.ridge(F, 0, coverage)
-                F = F.moved(0, -cells.problem().linearize(F).block_step(0, ridge))  # type: ignore
-        ridges = tuple(posterior.ridge(F, k, coverage) for k in (0, 1))
-        return Spread(F, cells, ridges, self._noise)
-
-    def _values(self, F: Bordered, index: Any, known: Scales | None = None) -> Array:
-        """The values of factors at coordinates, or everywhere, in the units of the data."""
-        known = self._solution[1] if known is None else known
-        X = F.full() if index is None else F.gather(index)
-        return (X + known.mean) * self._unit(index, known)
-
-    def _unit(self, index: Any, known: Scales | None = None) -> Array | float:
-        """The model's units, at coordinates or everywhere, in the units of the data."""
-        known, unit = self._solution[1] if known is None else known, self._model.size
-        for k, d in enumerate((known.rows, known.columns)):
-            if d is not None and index is None:
-                unit = unit * (d[:, None] if k == 0 else d[None, :])
-            elif d is not None:
-                unit = unit * array_namespace(d).take(d, index[k])
-        return unit
-
-    def _offsets(self, index: tuple[Array, ...]) -> Array:
-        xp = array_namespace(self.row_offset_)
-        return xp.take(self.row_offset_, index[0]) + xp.take(self.column_offset_, index[1])
-
-    def _offset_array(self) -> Array:
-        return self.row_offset_[:, None] + self.column_offset_[None, :]
-
-    def _estimate(self, cells: Cells) -> Array:
-        """The estimate of rows, dense, in the units of the data."""
-        with self._threads(), np.errstate(over="ignore", under="ignore"):
-            F, known = self._model.solve(cells)
-            return self._clipped(self._values(F, None, known))
-
-    def _rows_at(self, cells: Cells, index: Any) -> Array:
-        """Estimates of rows, at coordinates only."""
-        F, known = self._model.solve(cells)
-        return self._values(F, index, known)
+    # ---- other rows
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, and transform the same rows: ``fit(X).transform(X)``."""
+        """Fit, and transform the same rows: ``fit(X).transform(X)``.
+
+        Parameters
+        ----------
+        X : array of shape (n1, n2), as for `fit`
+        y : ignored
+        **fit_params : passed to `fit`
+
+        Returns
+        -------
+        transformed : array of shape (n1, n2)
+        """
         observed = fit_params.get("observed")
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
 
-    def _read(self, X: Any, observed: Any) -> tuple[Cells, Any]:
+    def _read(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         check_is_fitted(self)
-        cells, kind = read_matrix(self, X, observed, reset=False)
-        self._same_library(cells)
-        compatible(kind[2], self._kind[2])
-        return cells, kind
+        data, kind = read_matrix(self, X, observed, reset=False)
+        self._same_library(data)
+        compatible(kind.labels, self._kind.labels)
+        return data, kind
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -497,34 +325,24 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         return tags
 
 
-def _sparse_outliers(values: Array, out: Array, whole: Cells) -> Any:
-    """What was rejected, as a SciPy sparse array of the shape of the data."""
-    from scipy.sparse import coo_array
-
-    chosen = np.flatnonzero(host(out))
-    if whole.index is None:
-        index: Any = np.unravel_index(chosen, whole.shape)
-    else:
-        index = tuple(host(i)[chosen] for i in whole.index)
-    return coo_array((host(values)[chosen], index), shape=whole.shape)
-
-
+@dataclass(eq=False, repr=False)
 class MatrixCompletion(_MatrixEstimator):
     """Fill the holes of a table with a low-rank model.
 
     X ≈ offsets + a low-rank matrix. Start, method, step, ridge, noise level and tolerance
-    are chosen from the data; with ``rank="auto"`` so are the rank, the offsets and the scales,
-    on held-out entries. New rows are filled too, by `transform`.
+    are chosen from the data. With ``rank="auto"`` the rank, the offsets and the scales are chosen
+    too, on held-out entries. `transform` also fills new rows.
 
     Parameters
     ----------
     rank : "auto" or int
-        An upper bound: what the data do not support is cut; `rank_` is what was used.
+        An upper bound: components that the data do not support are cut. `rank_` was used.
     center : {"auto", "none", "rows", "columns", "both"}
         Offsets that are estimated together with the factors. "auto" is "none" when a rank is
         given.
     scale : {"auto", "none", "rows", "columns", "both"}
-        What is divided by its standard deviation. "auto" is "none" when a rank is given.
+        Sides that are divided by their standard deviation. "auto" is "none" when a rank is
+        given.
     ridge : "auto" or float
         Learnt from the noise in the residual; or a number: about the size of the noise
         relative to the data.
@@ -547,12 +365,12 @@ class MatrixCompletion(_MatrixEstimator):
     random_state : int, RandomState or None
         Draws the held-out entries.
     n_jobs : int, optional
-        Threads.
+        The number of threads.
     verbose : int
-        1 shows progress, where there is a terminal.
+        1 shows progress if there is a terminal.
     checkpoint : path, optional
-        Where to write the state of the fit every few seconds. A fit of the same data with
-        the same parameters goes on from there.
+        File for the state of the fit, written every few seconds. A fit of the same data with
+        the same parameters resumes from it.
     interrupt : {"raise", "return"}
         Whether Ctrl-C is raised again after the fit ended at its last iterate.
 
@@ -563,14 +381,14 @@ class MatrixCompletion(_MatrixEstimator):
     components_ : array of shape (rank_, n2), orthonormal rows
     singular_values_ : array of shape (rank_,)
     row_offset_, column_offset_ : arrays of shape (n1,) and (n2,)
-    rank_, center_, scale_ : what was used
+    rank_, center_, scale_ : those that were used
     rank_path_ : list of dict
         How the rank was found.
     noise_variance_ : float
     n_iter_, converged_, status_, history_ : how the fit went
     diagnostics_ : list of str
         What the data cannot determine.
-    outliers_, threshold_ : where `outliers` was asked for
+    outliers_, threshold_ : if `outliers` is not None
 
     Examples
     --------
@@ -583,49 +401,12 @@ class MatrixCompletion(_MatrixEstimator):
     True
     """
 
-    def __init__(
-        self,
-        rank: Any = "auto",
-        *,
-        outliers: Any = None,
-        non_negative: bool = False,
-        center: str = "auto",
-        scale: str = "auto",
-        ridge: Any = "auto",
-        clip: Any = None,
-        calibrate: float | None = None,
-        tol: float = 1e-9,
-        max_iter: int = 500,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        checkpoint: Any = None,
-        interrupt: str = "raise",
-    ) -> None:
-        super().__init__(
-            rank,
-            center=center,
-            scale=scale,
-            ridge=ridge,
-            clip=clip,
-            calibrate=calibrate,
-            tol=tol,
-            max_iter=max_iter,
-            max_time=max_time,
-            warm_start=warm_start,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            checkpoint=checkpoint,
-            interrupt=interrupt,
-        )
-        self.outliers = outliers
-        self.non_negative = non_negative
+    _: KW_ONLY
+    outliers: Any = field(default=None, metadata=SHAPES)
+    non_negative: bool = field(default=False, metadata=SHAPES)
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
-        """Fill the holes of rows, which need not have been seen before.
+        """Fill the holes of rows, which may be new.
 
         Parameters
         ----------
@@ -637,29 +418,23 @@ class MatrixCompletion(_MatrixEstimator):
         filled : array of shape (n, n2)
             Observed values as they are, estimates elsewhere.
         """
-        cells, kind = self._read_rows(X, observed)
-        filled = self._estimate(cells)
-        xp = array_namespace(filled)
-        if cells.index is None:
-            filled = xp.asarray(cells.y, copy=True)
-        elif cells.size:
-            filled[cells.index] = cells.y
-        return table_back(filled, kind)
+        data, kind = self._read_rows(X, observed)
+        return kind.table_back(self._filled(data))
 
 
 class RobustPCA(_MatrixEstimator):
     """Separate a table into a low-rank part and gross errors.
 
-    How many entries are wrong, and by how much, need not be known; up to about a third may
-    be. Entries may be missing besides (NaN).
+    The number and the size of the errors need not be known. Up to about a third of the entries
+    may be wrong, and entries may be missing (NaN).
 
     Parameters
     ----------
     rank : "auto" or int
-        With "auto" the rank below a gap in the spectrum of what was not rejected. An integer is
-        an upper bound.
+        "auto" is the rank below a gap in the spectrum of the clean residual. An integer is an
+        upper bound.
     center : {"auto", "none", "rows", "columns", "both"}
-        Offsets, estimated with the factors and as robustly. "auto" is "none".
+        Offsets, estimated robustly together with the factors. "auto" is "none".
     scale : {"auto", "none", "rows", "columns", "both"}
         "auto" is "none".
     ridge : "auto"
@@ -693,7 +468,7 @@ class RobustPCA(_MatrixEstimator):
         return "auto"
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
-        """The clean part of rows, which need not have been seen before.
+        """Return the clean part of rows, which may be new.
 
         Parameters
         ----------
@@ -704,5 +479,5 @@ class RobustPCA(_MatrixEstimator):
         -------
         clean : array of shape (n, n2)
         """
-        cells, kind = self._read_rows(X, observed)
-        return table_back(self._estimate(cells), kind)
+        data, kind = self._read_rows(X, observed)
+        return kind.table_back(self._estimated(data))

@@ -1,4 +1,4 @@
-"""Estimators of tables and tensors: how sure they are of an entry, and how good."""
+"""Estimators of tables and tensors: intervals, draws, and scores of entries."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from array_api_compat import array_namespace, device
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import checks, kernels
-from .base import DataWarning, LowRankEstimator, warn
-from .cells import Cells, magnitude, split_cells
+from .. import checks
+from ..kernels import numbered
+from .base import LowRankEstimator
+from .diagnostics import DataWarning, undetermined, warn
+from .entry_table import EntryTable
+from .local_observations import LocalObservations
+from .models import EntrywiseModel
+from .observations import same_library
 from .packing import host
-from .selection import EntryTable
-from .tables import check_memory, given_back, table_back
-from .uncertainty import (
-    check_level,
-    conformal_quantile,
-    conformal_scores,
-    student_quantile,
-    xp_normal,
-)
+from .reading import Kind, check_memory
+from .uncertainty import check_level, normal_numbers
 
 Array = Any
 
@@ -39,32 +37,95 @@ class _RefusedError(ValueError):
 
 
 class EntrywiseEstimator(LowRankEstimator):
-    """What is estimated are entries, and entries were observed.
+    """An estimator of entries, from entries that were observed."""
 
-    A kind of estimator says how sure its factors are (`_spread`), what their values are in the
-    units of the data (`_values`), and how large those units are (`_unit`).
-    """
+    _model: EntrywiseModel
 
-    def _calm(self, fresh: Any) -> bool:
-        return fresh.index is not None or len(fresh.shape) == 2
+    # ---- fitting
+
+    def _blas_threads(self, known: LocalObservations) -> int | None:
+        return 1 if known.index is not None or len(known.shape) == 2 else None
+
+    def _split(
+        self, data: LocalObservations, seed: int, rng: Any, again: bool
+    ) -> tuple[LocalObservations, LocalObservations | None]:
+        """Return entries to fit, and entries to calibrate with."""
+        if not self.calibrate:
+            return data, None
+        pairs = data.split(self.calibrate, seed + 3)
+        if not pairs and again:
+            return data, None
+        if not pairs:
+            raise ValueError(
+                f"calibrate={self.calibrate:g} of {data.size} observed entries leaves none to fit "
+                "or none to calibrate with; observe more, or set calibrate=None"
+            )
+        return pairs[0]
+
+    def _joined(
+        self, known: LocalObservations, held: LocalObservations | None
+    ) -> tuple[LocalObservations, LocalObservations | None]:
+        """Return the entries of the earlier fit with more below them."""
+        old = self._model
+        whole = old.observations.stacked(known)
+        if old.held is None or held is None:
+            return whole, None if old.held is None else replace(old.held, shape=whole.shape)
+        return whole, old.held.stacked(held)
+
+    def _normalised(self, data: LocalObservations) -> tuple[LocalObservations, float]:
+        """Return the data divided by a power of two near their root mean square."""
+        if not data.size:
+            raise ValueError(
+                "X has no observed entry: nothing can be learnt from it; check how missing "
+                "values are marked (NaN), or which entries a sparse X stores"
+            )
+        size = data.magnitude()
+        return data.scaled(size), size
+
+    def _conclude(self, model: EntrywiseModel, held: LocalObservations | None, kind: Kind) -> None:
+        model = replace(model, held=held, scores=model.scores_of(held, self._clipped))
+        super()._conclude(model, held, kind)
+        self.diagnostics_ = self._diagnosed()
+        if self.diagnostics_:
+            warn("; ".join(self.diagnostics_), DataWarning)
+        model.observations.forget()
+
+    def _diagnosed(self) -> list[str]:
+        """Return what the data cannot determine."""
+        rank = self.rank_
+        ranks = rank if isinstance(rank, tuple) else (max(rank, 1),) * 2
+        found = undetermined(self._model.observations, ranks)
+        if not rank:
+            found.append("the data support no low-rank part at all: the estimate is offsets only")
+        return found
+
+    def _same_library(self, data: LocalObservations) -> None:
+        if not same_library(data, self._model.observations):
+            both = (data, self._model.observations)
+            here, there = (type(d.y).__module__.split(".")[0] for d in both)
+            raise TypeError(
+                f"X is of {here} but the model was fitted to {there}; convert X to {there}"
+            )
+
+    # ---- intervals and draws
 
     def interval(
         self, index: tuple[Array, ...], level: float = 0.95, kind: str = "model"
     ) -> tuple[Array, Array]:
-        """Bounds of entries.
+        """Return bounds of entries.
 
         Parameters
         ----------
         index : tuple of integer arrays, one per mode, each of shape (m,)
         level : float in (0, 1)
-            The share of the intervals that hold what they are about.
+            The share of the intervals that should contain the truth.
         kind : {"model", "conformal"}
-            "model": for the true entry, from its standard error; right where the model is. A
-            ridge that was given biases the estimate, and the interval is centred on one
-            that is not. "conformal": for a new observation, from how far off the fit was at
-            entries that it did not see; right whatever the noise is like, and however wrong
-            the model, as long as those entries are like the new ones. It needs ``calibrate``.
-            Bounds are within ``clip``.
+            "model" bounds the true entry by its standard error, and is right if the model is.
+            A ridge that was given biases the estimate, so the interval is centred on an
+            estimate without that bias. "conformal" bounds a new observation, from the errors
+            at entries that the fit did not see. It is right for any noise and any model, as
+            long as those entries are like the new ones, and needs ``calibrate``. Bounds are
+            within ``clip``.
 
         Returns
         -------
@@ -74,31 +135,27 @@ class EntrywiseEstimator(LowRankEstimator):
         level = check_level(level)
         with self._threads():
             if kind == "model":
-                spread = self._spread()
-                std = array_namespace(self._cells.y).sqrt(spread.variance(index))
-                middle = self._values(spread.factors, index)
-                half = student_quantile(level, self._free) * std * self._unit(index)
+                middle, half = self._model.interval(index, level)
             elif kind == "conformal":
-                middle = self._clipped(self._at(index))
-                half = conformal_quantile(self._scores(), level) * self._tolerance(index)
+                middle = self._clipped(self._model.at(index))
+                half = self._model.conformal_half_width(index, level)
             else:
                 raise ValueError(f'kind must be "model" or "conformal", not {kind!r}')
         bounds = (self._clipped(x) for x in (middle - half, middle + half))
-        lower, upper = (given_back(x, self._kind) for x in bounds)
+        lower, upper = (self._kind.given_back(x) for x in bounds)
         return lower, upper
 
     def sample(self, n: int = 1, index: Any = None, *, random_state: Any = None) -> Array:
         """Draw completed data sets: multiple imputation.
 
-        What was observed, and not rejected, is as it was. The rest are draws of what could have
-        been observed: the estimate, with its own uncertainty (which the entries of a row
-        share), and with the noise. To use them, do with each what you would do with the data, and
-        look at how much the results differ.
+        Observed entries that were not rejected stay as they are. The others are drawn: the
+        estimate with its uncertainty, which the entries of a row share, and with the noise. Do
+        with every draw what you would do with the data, and compare the results.
 
         Parameters
         ----------
         n : int
-            How many.
+            The number of draws.
         index : tuple of integer arrays, one per mode, each of shape (m,), optional
             Draw these entries only, whether they were observed or not.
         random_state : int, RandomState or None
@@ -106,37 +163,36 @@ class EntrywiseEstimator(LowRankEstimator):
         Returns
         -------
         draws : array of shape (n, n1, ..., nd), or (n, m)
-            Of a frame or a labelled array, a list of n of its kind.
+            For a frame or a labelled array, a list of n of them.
         """
         check_is_fitted(self)
         n = checks.count("n", n, least=1)
         index = None if index is None else self._coordinates(index)
         shape = self.factors_.shape
         if index is None:
-            check_memory((n, *shape), "the draws", self._came_dense)
+            check_memory((n, *shape), "the draws", self._kind.dense)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         draws = []
         with self._threads():
-            spread = self._spread()
+            spread = self._model.spread()
             for _ in range(n):
-                F = spread.drawn(rng)
-                X = self._values(F, index)
-                noise = xp_normal(rng, X) * math.sqrt(spread.noise)
-                X = self._clipped(X + noise * self._unit(index))
+                X = self._model.values(spread.drawn(rng), index)
+                noise = normal_numbers(rng, X) * math.sqrt(spread.noise)
+                X = self._clipped(X + noise * self._model.unit(index))
                 if index is None:
                     X = self._with_observed(X)
-                draws.append(given_back(X, self._kind))
-        if index is None and self._kind[2] is not None:
-            return [table_back(X, self._kind) for X in draws]
+                draws.append(self._kind.given_back(X))
+        if index is None and self._kind.labels is not None:
+            return [self._kind.table_back(X) for X in draws]
         return array_namespace(*draws).stack(draws)
 
     def _with_observed(self, X: Array) -> Array:
-        """A table with the entries that were observed, but for those that were rejected."""
+        """Return a table with the observed entries, apart from those that were rejected."""
         xp = array_namespace(X)
         completed = xp.asarray(X, copy=True)
-        for cells in (self._cells, self._held):
-            if cells is not None:
-                completed[cells.coordinates] = cells.flat
+        for data in (self._model.observations, self._model.held):
+            if data is not None:
+                completed[data.coordinates] = data.flat
         if hasattr(self, "outliers_"):
             wrong = tuple(xp.asarray(i, device=device(X)) for i in self.outliers_.coords)
             completed[wrong] = X[wrong]
@@ -153,15 +209,15 @@ class EntrywiseEstimator(LowRankEstimator):
         rows: str | None = None,
         force: bool = False,
     ) -> float:
-        """How well entries are predicted that the fit did not see.
+        """Return how well entries are predicted that the fit did not see.
 
         Parameters
         ----------
         X : table, tensor or EntryTable
             As `held_out` says.
         y : ignored
-            But where there is one, as in scikit-learn's supervised tools, which score what
-            was fitted only if told to, that is not refused but warned of.
+            If it is given, as by scikit-learn's supervised tools, scoring entries of the fit
+            is not refused, but a warning is raised.
         observed : boolean array of the shape of X, optional
         rows : {"same", "new"}, optional
             As `held_out` says.
@@ -195,14 +251,14 @@ class EntrywiseEstimator(LowRankEstimator):
     def held_out(
         self, X: Any, *, observed: Any = None, rows: str | None = None, force: bool = False
     ) -> tuple[Array, Array]:
-        """Entries that the fit did not see, and what it makes of them: for any measure.
+        """Return entries that the fit did not see, and their estimates, for any measure.
 
         Parameters
         ----------
         X : table, tensor or EntryTable
-            The table of the fit, with other entries: those are predicted; entries of the fit
-            are left out, and a table that has nothing else is refused. Or new rows: a fifth of
-            the entries of each is hidden, and predicted from the others.
+            Either the table of the fit with other entries, which are predicted. Entries of the
+            fit are left out, and a table that has no others is refused. Or new rows: a fifth
+            of the entries of each is hidden, and predicted from the others.
         observed : boolean array of the shape of X, optional
         rows : {"same", "new"}, optional
             Which of both X is. By default a table is the same where it has as many rows, and
@@ -215,26 +271,27 @@ class EntrywiseEstimator(LowRankEstimator):
         truth, estimate : arrays of shape (m,)
         """
         check_is_fitted(self)
+        fitted = self._model.observations
         if isinstance(X, EntryTable):
-            cells = X.cells
-            if cells.shape != self._cells.shape:
+            data = X.observations
+            if data.shape != fitted.shape:
                 raise ValueError(
-                    f"X holds entries of a table of shape {cells.shape}, but the fit is about "
-                    f"{self._cells.shape}"
+                    f"X holds entries of a table of shape {data.shape}, but the fit is about "
+                    f"{fitted.shape}"
                 )
         else:
-            cells, _ = self._read(X, observed)
-        self._same_library(cells)
-        xp, there = array_namespace(cells.y), device(cells.y)
-        if not cells.size:
+            data, _ = self._read(X, observed)
+        self._same_library(data)
+        xp, there = array_namespace(data.y), device(data.y)
+        if not data.size:
             raise ValueError("X has no observed entry: there is nothing to score")
         if rows not in (None, "same", "new"):
             raise ValueError(f'rows must be "same", "new" or None, not {rows!r}')
-        known = cells.shape == self._cells.shape and rows != "new"
+        known = data.shape == fitted.shape and rows != "new"
         if rows == "same" and not known:
-            raise ValueError(f"X has shape {cells.shape}, but the fit is of {self._cells.shape}")
+            raise ValueError(f"X has shape {data.shape}, but the fit is of {fitted.shape}")
         if known:
-            seen, same, like = _in_common(cells, self._cells)
+            seen, same, like = _in_common(data, fitted)
             known = isinstance(X, EntryTable) or rows == "same" or same or not seen.any()
             if like and not known:
                 warn(
@@ -243,88 +300,74 @@ class EntrywiseEstimator(LowRankEstimator):
                     DataWarning,
                 )
         if not known:
-            if not force and _remembered(cells, self._cells):
+            if not force and _remembered(data, fitted):
                 raise _RefusedError(REFUSED)
-            return self._hidden(cells)
+            return self._hidden(data)
         if same and not force:
-            cells = cells.some(xp.asarray(np.nonzero(~seen)[0], device=there))
-        if not cells.size:
+            data = data.some(xp.asarray(np.nonzero(~seen)[0], device=there))
+        if not data.size:
             raise _RefusedError(REFUSED)
-        counts = host(self._cells.counts(0))[host(cells.coordinates[0])]
-        old = cells.some(xp.asarray(np.nonzero(counts > 0)[0], device=there))
-        new = cells.some(xp.asarray(np.nonzero(counts == 0)[0], device=there))
-        truth, estimate = old.flat, self._clipped(self._at(old.coordinates))
+        counts = host(fitted.counts(0))[host(data.coordinates[0])]
+        old = data.some(xp.asarray(np.nonzero(counts > 0)[0], device=there))
+        new = data.some(xp.asarray(np.nonzero(counts == 0)[0], device=there))
+        truth, estimate = old.flat, self._clipped(self._model.at(old.coordinates))
         if new.size:
             hidden = self._hidden(new)
             truth, estimate = xp.concat([truth, hidden[0]]), xp.concat([estimate, hidden[1]])
         return truth, estimate
 
-    def _hidden(self, cells: Cells) -> tuple[Array, Array]:
-        """A part of every row, and what the other part makes of it."""
-        xp, there = array_namespace(cells.y), device(cells.y)
-        chosen = _some_of_each_row(host(cells.coordinates[0]))
+    def _hidden(self, data: LocalObservations) -> tuple[Array, Array]:
+        """Return a part of every row, and its estimate from the other part."""
+        xp, there = array_namespace(data.y), device(data.y)
+        chosen = _some_of_each_row(host(data.coordinates[0]))
         if not chosen.any():
             raise ValueError("no row of X has two entries, one to hide and one to predict it from")
-        test = cells.some(xp.asarray(np.nonzero(chosen)[0], device=there))
-        rest = cells.some(xp.asarray(np.nonzero(~chosen)[0], device=there))
+        test = data.some(xp.asarray(np.nonzero(chosen)[0], device=there))
+        rest = data.some(xp.asarray(np.nonzero(~chosen)[0], device=there))
         with self._threads(), np.errstate(over="ignore", under="ignore"):
-            return test.flat, self._clipped(self._rows_at(rest, test.coordinates))
+            return test.flat, self._clipped(self._model.rows_at(rest, test.coordinates))
 
-    # ---- parts
+    # ---- other rows
 
-    def _split(self, cells: Cells, rng: Any, again: bool) -> tuple[Cells, Cells | None]:
-        return split_cells(cells, self.calibrate, rng, again)
+    def _read(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
+        """Read rows (slices of mode 0) like those of the fit."""
+        raise NotImplementedError
 
-    def _joined(self, old: Cells | None, new: Cells | None, shape: Any) -> Cells | None:
-        """Cells of the table, and of rows below it, where there are some."""
-        if old is None or new is not None:
-            return old if old is None or new is None else old.stacked(new)
-        return replace(old, shape=shape)
+    def _read_rows(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
+        """Read rows of which everything is to be estimated."""
+        data, kind = self._read(X, observed)
+        check_memory(data.shape, "the transformed X", kind.how != "sparse")
+        return data, kind
 
-    def _read_rows(self, X: Any, observed: Any) -> tuple[Cells, Any]:
-        """Rows of which all is to be estimated."""
-        cells, kind = self._read(X, observed)
-        check_memory(cells.shape, "the transformed X", kind[0] != "sparse")
-        return cells, kind
+    def _estimated(self, data: LocalObservations) -> Array:
+        """Return the estimate of rows, dense, in the units of the data."""
+        with self._threads(), np.errstate(over="ignore", under="ignore"):
+            return self._clipped(self._model.rows_at(data, None))
 
-    def _deviation(self, index: tuple[Array, ...]) -> Array:
-        xp, spread, unit = array_namespace(self._cells.y), self._spread(), self._unit(index)
-        variance = spread.variance(index)
-        if self.ridge != "auto":
-            # what the ridge took away from the estimate
-            off = (self._values(spread.factors, index) - self._at(index)) / unit
-            variance = variance + off * off
-        return xp.sqrt(variance) * unit
-
-    def _tolerance(self, index: tuple[Array, ...]) -> Array:
-        """How far off a new observation is expected to be: what conformal scores are in."""
-        spread = self._spread()
-        std = array_namespace(self._cells.y).sqrt(spread.variance(index) + spread.noise)
-        return std * self._unit(index) + 1e-12 * magnitude(self._cells) + 1e-300
-
-    def _calibrated(self, held: Cells | None) -> Array | None:
-        """How far off the fit is at entries that it did not see, in order."""
-        if held is None:
-            return None
-        index, xp = held.coordinates, array_namespace(held.y)
-        off = xp.abs(held.flat - self._clipped(self._at(index)))
-        return conformal_scores(off, self._tolerance(index))
+    def _filled(self, data: LocalObservations) -> Array:
+        """Return rows with the observed values as they are, and estimates elsewhere."""
+        filled = self._estimated(data)
+        if data.index is None:
+            return array_namespace(filled).asarray(data.y, copy=True)
+        if data.size:
+            filled[data.index] = data.y
+        return filled
 
 
-def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, bool, bool]:
-    """Which cells are at coordinates of fitted ones; whether they are the same; or only alike.
+def _in_common(data: LocalObservations, fitted: LocalObservations) -> tuple[Any, bool, bool]:
+    """Which entries are at coordinates of fitted ones; whether they are the same; or only alike.
 
     They are the same if the values agree far more often than those of different rows do.
     """
-    index = [tuple(host(i) for i in c.coordinates) for c in (cells, fitted)]
-    here, there = (np.asarray(kernels.numbered(i, cells.shape)) for i in index)
+    index = [tuple(host(i) for i in c.coordinates) for c in (data, fitted)]
+    here, there = (np.asarray(numbered(i, data.shape)) for i in index)
     order = np.argsort(there, kind="stable")
     place = np.minimum(np.searchsorted(there[order], here), len(there) - 1)
     seen = there[order][place] == here
     if not seen.any():
         return seen, False, False
-    new, old = host(cells.flat)[seen], host(fitted.flat)[order][place][seen]
-    fibre = np.asarray(kernels.numbered(index[0], cells.shape, skip=0))[seen]
+    new, old = host(data.flat)[seen], host(fitted.flat)[order][place][seen]
+    fibre = np.asarray(numbered(index[0], data.shape, skip=0))[seen]
     column = np.unique(fibre, return_inverse=True)[1]
     # the value that another row has in the same column
     turn = np.argsort(column, kind="stable")
@@ -343,9 +386,9 @@ def _in_common(cells: Cells, fitted: Cells) -> tuple[Any, bool, bool]:
     return seen, same, bool(float(a @ b) > 0.5 * math.sqrt(float(a @ a) * float(b @ b)) > 0)
 
 
-def _remembered(cells: Cells, fitted: Cells) -> bool:
-    """Whether rows are those of the fit, more often than rows are alike anyway."""
-    (now, several), (then, also) = _row_marks(cells), _row_marks(fitted)
+def _remembered(data: LocalObservations, fitted: LocalObservations) -> bool:
+    """Whether rows are those of the fit, more often than by chance."""
+    (now, several), (then, also) = _row_marks(data), _row_marks(fitted)
     if not several.any():
         return False
     _, place, times = np.unique(then[also], return_inverse=True, return_counts=True)
@@ -353,21 +396,21 @@ def _remembered(cells: Cells, fitted: Cells) -> bool:
     return bool(np.isin(now[several], then[also]).mean() > max(0.5, usual + 0.25))
 
 
-def _row_marks(cells: Cells) -> tuple[Any, Any]:
+def _row_marks(data: LocalObservations) -> tuple[Any, Any]:
     """A number for every row that tells it from others, and whether it has two entries."""
-    index = tuple(host(i) for i in cells.coordinates)
-    where = kernels.numbered(index, cells.shape, skip=0).astype(np.uint64)
+    index = tuple(host(i) for i in data.coordinates)
+    where = numbered(index, data.shape, skip=0).astype(np.uint64)
     # in single precision, because the same row may come with other rounding
-    bits = (host(cells.flat) + 0.0).astype(np.float32).view(np.uint32).astype(np.uint64)
+    bits = (host(data.flat) + 0.0).astype(np.float32).view(np.uint32).astype(np.uint64)
     mixed = (where + np.uint64(0x9E3779B97F4A7C15)) * (bits | np.uint64(1))
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits) * np.uint64(0xBF58476D1CE4E5B9)
-    marks = np.zeros(cells.shape[0], dtype=np.uint64)
+    marks = np.zeros(data.shape[0], dtype=np.uint64)
     np.add.at(marks, index[0], mixed ^ (mixed >> np.uint64(32)))
-    return marks, np.bincount(index[0], minlength=cells.shape[0]) > 1
+    return marks, np.bincount(index[0], minlength=data.shape[0]) > 1
 
 
 def _some_of_each_row(rows: Any) -> Any:
-    """A fifth of the cells of every row, at least one, where there are two; always the same."""
+    """A fifth of the entries of every row, at least one if there are two; always the same."""
     u = np.random.default_rng(0).random(len(rows))
     order = np.lexsort((u, rows))
     starts = np.searchsorted(rows[order], rows[order])

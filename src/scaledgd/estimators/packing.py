@@ -1,44 +1,65 @@
-"""What models and half-done fits are made of, as trees of plain values and back."""
+"""Convert models and checkpoints to trees of plain values, and back."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from ..factors import Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
-from ..losses import median_threshold
-from ..methods import line_search
+from ..methods import CurvatureMemory
+from ..solve import Memory
+from ..steps import StepMemory, line_search
+from ..thresholds import Threshold, median_threshold
 from ..variational import Posterior
 
 CLASSES: dict[str, type] = {
     c.__name__: c
-    for c in (Bordered, LowRank, Symmetric, Tucker, Posterior, median_threshold, line_search)
+    for c in (
+        *(Bordered, LowRank, Symmetric, Tucker),
+        *(Memory, Posterior, CurvatureMemory, StepMemory, Threshold),
+        *(median_threshold, line_search),
+    )
 }
-"""What may stand in a file besides numbers, words and arrays: dataclasses, by name."""
+"""The dataclasses that a file may contain, by name."""
 
 
 MANY = 100
-"""Words that are more than that stand in an array."""
+"""Number of strings above which they are stored as an array."""
 
 
 def packable(cls: type) -> type:
-    """Let a dataclass be written to files."""
+    """Register a dataclass that may be written to files."""
     CLASSES[cls.__name__] = cls
     return cls
 
 
 def host(x: Any) -> Any:
-    """An array in the memory of this machine, of NumPy."""
+    """Return an array as a NumPy array in the memory of this machine."""
     return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
 
 
+def plain(value: Any) -> Any:
+    """Return a parameter as a file can hold it; a generator cannot be stored."""
+    if isinstance(value, np.random.RandomState):
+        return None
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(plain, value))
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return pack(float(value) if isinstance(value, Fraction) else value)
+
+
 def pack(x: Any) -> Tree:
-    """A tree for `files.write`."""
+    """Return a tree for `files.write`."""
     if is_dataclass(x) and not isinstance(x, type):
         name = type(x).__name__
         if CLASSES.get(name) is not type(x):
@@ -76,7 +97,7 @@ def pack(x: Any) -> Tree:
 
 
 def unpack(tree: Tree) -> Any:
-    """What `pack` was given."""
+    """Return what `pack` was given."""
     if isinstance(tree, (tuple, list)):
         return type(tree)(unpack(v) for v in tree)
     if not isinstance(tree, dict):
@@ -127,7 +148,7 @@ def _one_of(name: Any, *known: str) -> str:
 
 
 def _torch(array: Any, place: Any) -> Any:
-    """A tensor where it was, or in the memory of this machine where there is no such place."""
+    """A tensor on its former device, or on the CPU if there is no such device."""
     try:
         import torch
     except ImportError:
@@ -139,7 +160,7 @@ def _torch(array: Any, place: Any) -> Any:
 
 
 def fingerprint(*parts: Any) -> str:
-    """A digest of arrays, numbers and words, to tell whether they are the same again."""
+    """Return a digest of arrays, numbers and strings."""
     sha = hashlib.sha256()
     for x in parts:
         if x is None or isinstance(x, (str, int, float, bool)):
@@ -154,7 +175,7 @@ def fingerprint(*parts: Any) -> str:
 
 
 def columns(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """A history as arrays, one per name: numbers that are many do not belong into JSON."""
+    """Return a history as one array per name, because JSON is slow for many numbers."""
     names = list(dict.fromkeys(name for record in records for name in record))
     return {name: _column([record.get(name) for record in records]) for name in names}
 
@@ -171,7 +192,7 @@ def _column(values: list[Any]) -> Any:
 
 
 def records(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `columns` was given; what a record did not have is left out of it."""
+    """Return what `columns` was given; fields that a record did not have are left out."""
     arrays = {k: _vector(v, "ifU") for k, v in table.items() if isinstance(v, np.ndarray)}
     lists = {k: arrays[k].tolist() if k in arrays else list(v) for k, v in table.items()}
     if len({len(v) for v in lists.values()}) > 1:

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while a fit runs."""
+"""Progress of a fit, shown at a terminal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import sys
 import time
 from typing import Any
 
-from ..solve import Record, State
-from .budget import Budget
+from ..solve import State
+from ..stopping import Record
+from .session import Session
 
 QUIET = 1.0
 """Seconds between plain lines."""
 
 
 def rate(history: list[Record], over: int = 5) -> float:
-    """By what factor an iteration shrinks the residual, as seen over the last few."""
+    """Return the factor by which an iteration shrinks the residual, over the last few."""
     k = min(over, len(history) - 1)
     last = history[-1]["value"]
     if k < 1 or last <= 0:
@@ -23,27 +24,25 @@ def rate(history: list[Record], over: int = 5) -> float:
     return float((last / history[-1 - k]["value"]) ** (0.5 / k))
 
 
-def iterations_left(history: list[Record], zero: float, budget: Budget) -> float:
-    """How many iterations are left at this rate, at most."""
-    most = budget.max_iter - (len(history) - 1)
+def iterations_left(history: list[Record], zero: float, session: Session) -> float:
+    """Return how many iterations are left at this rate, at most."""
+    most = session.max_iter - (len(history) - 1)
     speed, value = rate(history), history[-1]["value"]
     if not 0 < speed < 0.999 or zero <= 0:
         return most
-    least = (0.1 * budget.tol) ** 2 * zero
+    least = (0.1 * session.tol) ** 2 * zero
     return min(most, max(0.0, 0.5 * math.log(max(least / value, 1e-300)) / math.log(speed)))
 
 
-def seconds_left(history: list[Record], zero: float, budget: Budget) -> float:
-    """How long that takes, at most."""
+def seconds_left(history: list[Record], zero: float, session: Session) -> float:
+    """Return how many seconds they take, at most."""
     spent, done = history[-1]["seconds"] - history[0]["seconds"], len(history) - 1
-    left = iterations_left(history, zero, budget) * spent / done if done else math.inf
-    if budget.max_time is not None:
-        left = min(left, budget.max_time - (time.perf_counter() - budget.began))
-    return max(0.0, left)
+    left = iterations_left(history, zero, session) * spent / done if done else math.inf
+    return max(0.0, min(left, session.deadline - time.perf_counter()))
 
 
 class Lines:
-    """A plain line from time to time."""
+    """Prints a plain line from time to time."""
 
     def __init__(self, name: str) -> None:
         self.name, self._next = name, 0.0
@@ -61,7 +60,7 @@ class Lines:
 
 
 class Bar:
-    """A bar by rich."""
+    """Shows a progress bar with rich."""
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
@@ -88,14 +87,14 @@ class Bar:
 
 
 class Silence(Lines):
-    """Nothing: nobody is looking."""
+    """No output: verbose=0, or no terminal."""
 
     def show(self, stage: str, text: str, share: float) -> None:
         pass
 
 
 def display(name: str, verbose: int) -> Any:
-    """Where progress is shown: nowhere unless asked for, and unless there is a terminal."""
+    """Return where progress is shown: nowhere unless asked for and there is a terminal."""
     try:
         seen = bool(verbose) and sys.stderr.isatty()
     except (AttributeError, ValueError):  # there is none, or it was closed
@@ -108,15 +107,15 @@ def display(name: str, verbose: int) -> Any:
         return Lines(name)
 
 
-def report(shown: Any, stage: str, state: State, history: list[Record], budget: Budget) -> None:
-    """Loss, rate and time left of a running stage."""
+def report(shown: Any, stage: str, state: State, history: list[Record], session: Session) -> None:
+    """Show loss, rate and time left of a running stage."""
     if isinstance(shown, Silence):
         return
     zero = float(state.problem.value_at_zero)
     loss = history[-1]["value"] / zero if zero > 0 else 0.0
-    left = iterations_left(history, zero, budget)
+    left = iterations_left(history, zero, session)
     share = (len(history) - 1) / max(1.0, len(history) - 1 + left)
-    speed, seconds = rate(history), seconds_left(history, zero, budget)
+    speed, seconds = rate(history), seconds_left(history, zero, session)
     text = f"iteration {len(history) - 1}, loss {loss:.1e}"
     text += f", rate {speed:.2f}" if speed == speed else ""
     text += f", stage: {seconds:.0f} s left" if math.isfinite(seconds) else ""

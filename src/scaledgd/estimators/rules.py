@@ -1,62 +1,28 @@
-"""When a fit is over: stopping rules.
+"""Stopping rules of fits.
 
-A rule may remember the iterate before, and write into the last record of the history; more
-it must not keep to itself, or a fit that is gone on with would end elsewhere.
+A rule may remember the previous iterate, and write into the last record of the history. Rules
+must keep no other state, or a resumed fit could stop at another iterate.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from array_api_compat import array_namespace
-
-from ..factors import Tucker
-from ..linalg import epsilon, gram, mode_products, norm
-from ..solve import Record, State, Stop, StoppingRule
-
-Array = Any
-
-
-def difference(F: Any, G: Any, level: float = 0.0) -> float:
-    """‖X_F − X_G‖, without the cancellation that Gram matrices of both would bring.
-
-    Or with it, where what is lost is small beside a level.
-    """
-    xp = array_namespace(F.blocks[0])
-    if not isinstance(F, Tucker) and F.modes[0].shape == G.modes[0].shape:
-        # X_F − X_G = (L_F − L_G) R_Fᵀ + L_G (R_F − R_G)ᵀ: as good, unless the two cancel
-        (L, R), (K, S) = F.modes, G.modes
-        left, right = xp.concat([L - K, K], axis=1), xp.concat([R, R - S], axis=1)
-        products = gram(left) * gram(right)
-        square, size = float(xp.sum(products)), float(xp.sum(xp.abs(products)))
-        lost = 100 * epsilon(L) * size
-        if square > 1e-3 * size or lost <= (0.1 * level) ** 2:
-            return math.sqrt(max(square, 0.0) + lost)
-    frames = [
-        xp.linalg.qr(xp.concat([A, B], axis=1))[1] for A, B in zip(F.modes, G.modes, strict=True)
-    ]
-    sides = []
-    for X in (F, G):
-        parts = [
-            T[:, : M.shape[1]] if X is F else T[:, T.shape[1] - M.shape[1] :]
-            for T, M in zip(frames, X.modes, strict=True)
-        ]
-        sides.append(
-            mode_products(X.core, parts) if isinstance(X, Tucker) else parts[0] @ parts[1].T
-        )
-    return float(norm(sides[0] - sides[1]))
+from ..factors import Factors
+from ..linalg import epsilon
+from ..solve import State
+from ..stopping import Record, Stop, StoppingRule
 
 
 def change(tol: float) -> StoppingRule:
     """Stop when X changes by less than `tol` of itself between iterates."""
-    last: list[Any] = []
+    last: list[Factors] = []
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        F: Any = state.factors
+        F = state.factors
         size = float(F.norm())
         enough = max(tol, 4 * epsilon(F.blocks[0]))
-        moved = difference(F, last.pop(), enough * size) if last else math.inf
+        moved = F.distance(last.pop(), enough * size) if last else math.inf
         last.append(F)
         if moved <= enough * size:
             return Stop(f"X changes by less than {enough:.2g} of itself")
@@ -105,15 +71,15 @@ def stalled(share: float, over: int = 10) -> StoppingRule:
 
 
 def beside_residual(share: float) -> StoppingRule:
-    """Stop when X changes by a small share of the residual: noise hides what is to come."""
-    last: list[Any] = []
+    """Stop when X changes by a small share of the residual, because noise hides the rest."""
+    last: list[Factors] = []
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        F: Any = state.factors
-        seen = math.sqrt(math.prod(state.problem.y.shape) / math.prod(F.shape))
+        F = state.factors
+        seen = math.sqrt(state.problem.size / math.prod(F.shape))
         enough = share * max(1.0, len(history) / 20)  # a slow drift is not worth waiting for
         level = enough * math.sqrt(2 * float(state.value)) / seen
-        moved = difference(F, last.pop(), level) if last else math.inf
+        moved = F.distance(last.pop(), level) if last else math.inf
         last.append(F)
         if moved <= level:
             return Stop(f"X changes by less than {enough:.2g} of the residual")

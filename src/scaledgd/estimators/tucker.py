@@ -1,4 +1,4 @@
-"""How a tensor is fitted when nothing is known about it but its cells."""
+"""Fit a tensor by a Tucker model: given ranks, ranks that the data choose, gross errors."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from array_api_compat import array_namespace
 
-from .. import kernels
 from ..factors import Tucker
 from ..initialize import diagonal_deleted, hosvd, small_random
+from ..kernels import backend
 from ..linalg import epsilon, mode_products, unfold
-from ..losses import HardTrim, Loss
+from ..losses import HardTrim
 from ..methods import Alternating
 from ..problems import Observed
-from ..solve import State, StoppingRule
-from .budget import Budget
-from .cells import Cells, held_out
+from ..solve import State
+from ..stopping import StoppingRule
+from .journal import remembered
+from .observations import MULTIPLE, WITHIN, Observations
 from .packing import packable
-from .robust import MULTIPLE, WITHIN, _falling, rejecting, scale_of, threshold
+from .robust import Outliers, falling, levels, rejecting, threshold
 from .rules import beside_residual, change, settled, vanished
+from .session import Session
 
 Array = Any
 Ranks = tuple[int, ...]
 
 
 def possible(ranks: Any, shape: tuple[int, ...]) -> Ranks:
-    """The largest multilinear ranks below the given ones that a tensor can have."""
+    """Return the largest multilinear ranks below the given ones that a tensor can have."""
     r = [min(int(a), n) for a, n in zip(ranks, shape, strict=True)]
     for _ in range(len(r)):
         r = [min(a, math.prod(r) // a) for a in r]
@@ -36,19 +37,20 @@ def possible(ranks: Any, shape: tuple[int, ...]) -> Ranks:
 
 
 def degrees(ranks: Ranks, shape: tuple[int, ...]) -> int:
+    """Return the degrees of freedom of a tensor of some multilinear ranks."""
     factors = sum(r * (n - r) for r, n in zip(ranks, shape, strict=True))
     return math.prod(ranks) + factors
 
 
 def orthonormal(F: Tucker) -> Tucker:
-    """The same tensor, its factors with orthonormal columns."""
+    """Return the same tensor with factors that have orthonormal columns."""
     xp = array_namespace(F.core)
     pairs = [xp.linalg.qr(U) for U in F.factors]
     return Tucker(tuple(Q for Q, _ in pairs), mode_products(F.core, [A for _, A in pairs]))
 
 
 def spectra(F: Tucker) -> tuple[Tucker, tuple[Array, ...]]:
-    """The higher-order SVD: factors in order of importance, and singular values per mode."""
+    """Return the higher-order SVD: ordered factors, and the singular values of every mode."""
     xp = array_namespace(F.core)
     F = orthonormal(F)
     turns, values = [], []
@@ -61,7 +63,7 @@ def spectra(F: Tucker) -> tuple[Tucker, tuple[Array, ...]]:
 
 
 def cut(F: Tucker, ranks: Ranks) -> Tucker:
-    """The leading part of a higher-order SVD."""
+    """Return the leading part of a higher-order SVD."""
     core = F.core[tuple(slice(r) for r in ranks)]
     return Tucker(tuple(U[:, :r] for U, r in zip(F.factors, ranks, strict=True)), core)
 
@@ -69,17 +71,27 @@ def cut(F: Tucker, ranks: Ranks) -> Tucker:
 @packable
 @dataclass(frozen=True, eq=False)
 class TensorFit:
-    """Factors, the variance of the noise, and where outliers begin."""
+    """A fitted Tucker model.
+
+    Attributes
+    ----------
+    factors : Tucker
+    noise : float
+        The variance of the noise.
+    threshold : float, optional
+        The residual that outliers exceed.
+    ridge_noise : float, optional
+        The noise that the ridge assumes, if that is not the one found.
+    """
 
     factors: Tucker
     noise: float
     threshold: float | None = None
     ridge_noise: float | None = None
-    """What the ridge was made for, where that is not the noise that was found."""
 
 
 def ridges(F: Tucker, noise: float) -> tuple[Array | None, ...]:
-    """The noise over the variance of every column: what holds rows with few cells."""
+    """Return the ridge of every block: the noise over the variance of every column."""
     xp = array_namespace(F.core)
     tiny = 1e-30
 
@@ -90,85 +102,98 @@ def ridges(F: Tucker, noise: float) -> tuple[Array | None, ...]:
     return (*(one(U) for U in F.factors), None)
 
 
+def tucker_factors(state: State) -> Tucker:
+    """Return the factors of a state of a tensor."""
+    F = state.factors
+    if not isinstance(F, Tucker):
+        raise TypeError(f"factors of a tensor must be Tucker, not {type(F).__name__}")
+    return F
+
+
+@remembered("ranks")
 def fit_ranks(
-    cells: Cells,
+    session: Session,
+    data: Observations,
     ranks: Ranks,
-    budget: Budget,
-    outliers: Any = None,
+    outliers: Outliers | None = None,
     start: Tucker | None = None,
     ridge: float | None = None,
 ) -> TensorFit:
-    """Fit multilinear ranks, which are an upper bound: what noise explains is cut.
+    """Fit multilinear ranks, which are upper bounds: what noise explains is cut.
 
-    A ridge that was given is the size of the noise relative to the data.
+    Parameters
+    ----------
+    session : Session
+    data : Observations
+    ranks : tuple of int
+    outliers : None, "auto" or a fraction
+    start : Tucker, optional
+        Factors to continue from.
+    ridge : float, optional
+        The size of the noise relative to the data; by default it is found.
     """
-    fit: TensorFit = budget.remember(
-        "ranks", lambda last, note: _fit_ranks(cells, ranks, budget, outliers, start, ridge)
-    )
-    return fit
-
-
-def _fit_ranks(
-    cells: Cells,
-    ranks: Ranks,
-    budget: Budget,
-    outliers: Any,
-    start: Tucker | None,
-    ridge: float | None,
-) -> TensorFit:
-    ranks = possible(ranks, cells.shape)
+    ranks = possible(ranks, data.shape)
     if outliers is not None:
-        return _robust(cells, ranks, budget, outliers, start)
-    problem = cells.problem()
-    state = _least_squares(problem, cells, ranks, budget, start)
+        return _robust(session, data, ranks, outliers, start)
+    problem = data.problem()
+    state = _least_squares(session, problem, data, ranks, start)
     zero = 2 * float(problem.value_at_zero)
     if ridge is not None:
-        noise = ridge**2 * zero / cells.size
-        F, _ = spectra(state.factors)  # type: ignore[arg-type]
+        noise = ridge**2 * zero / data.size
+        F, _ = spectra(tucker_factors(state))
         held = replace(problem, ridge=ridges(F, noise))
-        rules = [change(budget.tol), beside_residual(1e-4)]
-        state = budget.run(held, F, Alternating(), rules, stage="ridge").state
-        F = spectra(state.factors)[0]  # type: ignore[arg-type]
-        seen = _noise(problem.linearize(F), cells, F.ranks)
-        return TensorFit(F, seen, ridge_noise=noise)
-    if 2 * float(state.value) <= 1e-12 * zero:
-        F, values = spectra(state.factors)  # type: ignore[arg-type]
-        kept = possible([max(1, int((s > 1e-9 * s[0]).sum())) for s in values], cells.shape)
+        rules = [change(session.tol), beside_residual(1e-4)]
+        state = session.solve(held, F, Alternating(), rules, stage="ridge")
+        F = spectra(tucker_factors(state))[0]
+        return TensorFit(F, _noise(problem.linearize(F), data, F.ranks), ridge_noise=noise)
+    if 2 * float(state.value) <= _rounding(data) * zero:
+        F, values = spectra(tucker_factors(state))
+        kept = _exact_ranks(values, data)
         if kept != ranks:
-            state = budget.run(
-                problem, cut(F, kept), Alternating(), _rules(budget), stage="cut"
-            ).state
-            F = spectra(state.factors)[0]  # type: ignore[arg-type]
-        free = max(cells.size - degrees(kept, cells.shape), 1)
+            cut_down = cut(F, kept)
+            state = session.solve(problem, cut_down, Alternating(), _rules(session), stage="cut")
+            F = spectra(tucker_factors(state))[0]
+        free = max(data.size - degrees(kept, data.shape), 1)
         return TensorFit(F, 2 * float(state.value) / free)
-    return _noisy(problem, state, cells, budget)
+    return _noisy(session, problem, state, data)
 
 
-def _rules(budget: Budget) -> list[StoppingRule]:
-    return [vanished(0.1 * budget.tol), change(0.1 * budget.tol)]
+def _rounding(data: Observations) -> float:
+    """The share of the squares of the data below which a residual is rounding."""
+    return max(1e-12, (30 * epsilon(data.example)) ** 2)
 
 
-def _beginning(problem: Observed, cells: Cells, ranks: Ranks) -> Any:
-    if cells.index is None:
+def _exact_ranks(values: Any, data: Observations) -> Ranks:
+    """The ranks of a fit without noise: singular values beyond rounding."""
+    least = max(1e-9, 30 * epsilon(data.example))
+    return possible([max(1, int((s > least * s[0]).sum())) for s in values], data.shape)
+
+
+def _rules(session: Session) -> list[StoppingRule]:
+    return [vanished(0.1 * session.tol), change(0.1 * session.tol)]
+
+
+def _first_factors(problem: Observed, data: Observations, ranks: Ranks) -> Any:
+    if data.complete:
         return hosvd(ranks, tol=1e-3)(problem)
     return diagonal_deleted(ranks, tol=3e-2)(problem)
 
 
 def _least_squares(
-    problem: Observed, cells: Cells, ranks: Ranks, budget: Budget, start: Tucker | None
+    session: Session, problem: Observed, data: Observations, ranks: Ranks, start: Tucker | None
 ) -> State:
-    """From the start of the theory; where that stalls, from random ones, and the best."""
-    first = _beginning(problem, cells, ranks) if start is None else start
-    rules = [*_rules(budget), settled(1e-2)]
-    best = budget.run(problem, first, Alternating(), rules, stage="least squares").state
-    if cells.size < 2 * degrees(ranks, cells.shape) or start is not None:
+    """From the start of the theory; if that stalls, from random ones, and the best of all."""
+    first = _first_factors(problem, data, ranks) if start is None else start
+    rules = [*_rules(session), settled(1e-2)]
+    best = session.solve(problem, first, Alternating(), rules, stage="least squares")
+    if data.size < 2 * degrees(ranks, data.shape) or start is not None:
         return best
     for seed in range(2):
-        if float(best.value) <= 1e-4 * float(problem.value_at_zero) or budget.out_of_time:
+        if float(best.value) <= 1e-4 * float(problem.value_at_zero) or session.out_of_time:
             break
-        rules = [*_rules(budget), settled(1e-2)]
+        rules = [*_rules(session), settled(1e-2)]
         other = small_random(ranks, 1.0, rng=seed)(problem)
-        again = budget.run(problem, other, Alternating(), rules, 30, stage="random start").state
+        again = session.solve(problem, other, Alternating(), rules, 30, stage="random start")
         if float(again.value) < 0.9 * float(best.value):
             best = again
         else:
@@ -176,124 +201,128 @@ def _least_squares(
     return best
 
 
-def _noisy(problem: Observed, state: State, cells: Cells, budget: Budget) -> TensorFit:
-    """A ridge from the noise, and ranks that the noise does not explain."""
-    F, values = spectra(state.factors)  # type: ignore[arg-type]
-    noise = _noise(state, cells, F.ranks)
-    share, rounds = (1e-3, 10) if budget.tol < QUICK else (1e-2, 2)
+def _noisy(session: Session, problem: Observed, state: State, data: Observations) -> TensorFit:
+    """Find a ridge from the noise, and the ranks that the noise does not explain."""
+    F, values = spectra(tucker_factors(state))
+    noise = _noise(state, data, F.ranks)
+    share, rounds = (1e-3, 10) if session.tol < QUICK else (1e-2, 2)
     for _ in range(rounds):
-        kept = _supported(values, F.ranks, cells, noise)
+        kept = _supported(values, F.ranks, data, noise)
         smaller = kept != F.ranks
         F = cut(F, kept)
         held = replace(problem, ridge=ridges(F, noise))
-        rules = [beside_residual(share), change(budget.tol)]
-        state = budget.run(held, F, Alternating(), rules, 100, stage="ridge").state
+        rules = [beside_residual(share), change(session.tol)]
+        state = session.solve(held, F, Alternating(), rules, 100, stage="ridge")
         plain = problem.linearize(state.factors)
-        F, values = spectra(state.factors)  # type: ignore[arg-type]
-        last, noise = noise, _noise(plain, cells, F.ranks)
-        if budget.out_of_time or (not smaller and abs(noise - last) <= 1e-3 * last):
+        F, values = spectra(tucker_factors(state))
+        last, noise = noise, _noise(plain, data, F.ranks)
+        if session.out_of_time or (not smaller and abs(noise - last) <= 1e-3 * last):
             break
     return TensorFit(F, noise)
 
 
-def _noise(state: State, cells: Cells, ranks: Ranks) -> float:
-    free = cells.size - degrees(ranks, cells.shape)
-    return 2 * float(state.value) / max(free, 0.1 * cells.size, 1)
+def _noise(state: Any, data: Observations, ranks: Ranks) -> float:
+    free = data.size - degrees(ranks, data.shape)
+    return 2 * float(state.value) / max(free, 0.1 * data.size, 1)
 
 
-def _supported(values: Any, ranks: Ranks, cells: Cells, noise: float) -> Ranks:
+def _supported(values: Any, ranks: Ranks, data: Observations, noise: float) -> Ranks:
     """How many singular values of every mode exceed what noise leaves in a fit."""
     kept = []
     for k, s in enumerate(values):
         others = math.prod(ranks) // ranks[k]
-        edge = math.sqrt(noise / cells.p) * (math.sqrt(cells.shape[k]) + math.sqrt(others))
-        # a fit to part of the cells makes more of the noise than there is
+        edge = math.sqrt(noise / data.fraction) * (math.sqrt(data.shape[k]) + math.sqrt(others))
+        # a fit to part of the entries amplifies the noise
         kept.append(max(1, int((s > 1.4 * edge).sum())))
-    return possible(kept, cells.shape)
+    return possible(kept, data.shape)
 
 
 def _robust(
-    cells: Cells, ranks: Ranks, budget: Budget, outliers: Any, start: Tucker | None
+    session: Session, data: Observations, ranks: Ranks, outliers: Outliers, start: Tucker | None
 ) -> TensorFit:
-    """Rejection, then a threshold of three standard deviations of what is left."""
-    loss: Loss = rejecting(cells, outliers)
-    problem = cells.problem(loss)
-    typical = cells.typical()
-    least = max(0.1 * budget.tol, 10 * epsilon(cells.y)) * typical
-    first = _beginning(problem, cells, ranks) if start is None else start
-    state = budget.run(problem, first, Alternating(), _falling(least), stage="rejection").state
-    floor = math.sqrt(epsilon(cells.y)) * typical
-    F, values = spectra(state.factors)  # type: ignore[arg-type]
-    if threshold(state) <= 1e-5 * typical:
-        kept = possible([max(1, int((s > 1e-9 * s[0]).sum())) for s in values], cells.shape)
-        if kept != ranks:
-            state = budget.run(
-                problem, cut(F, kept), Alternating(), _falling(least), stage="cut"
-            ).state
-            F = spectra(state.factors)[0]  # type: ignore[arg-type]
-        noise = scale_of(problem.operator.apply(F) - problem.y) ** 2
-        return TensorFit(F, noise, floor)
+    """Reject outliers, then set the threshold at three standard deviations of the rest."""
+    problem = data.problem(rejecting(data, outliers))
+    (least, fine), typical = levels(session, data), data.typical()
+    first = _first_factors(problem, data, ranks) if start is None else start
+    state = session.solve(problem, first, Alternating(), falling(least), stage="rejection")
+    floor = math.sqrt(epsilon(data.example)) * typical
+    F, values = spectra(tucker_factors(state))
     limit = threshold(state)
+    if limit <= fine:
+        kept = _exact_ranks(values, data)
+        if kept != ranks:
+            cut_down = cut(F, kept)
+            state = session.solve(problem, cut_down, Alternating(), falling(least), stage="cut")
+            F = spectra(tucker_factors(state))[0]
+        return TensorFit(F, data.residual_scale(F) ** 2, floor)
     noise = 0.0
     for _ in range(3):
-        r = problem.operator.apply(F) - problem.y
         if outliers == "auto":
-            limit = max(MULTIPLE * scale_of(r), floor)
-        fixed = Observed(problem.operator, problem.y, HardTrim(limit))
-        fit = _noisy(fixed, fixed.linearize(F), cells, budget)
+            limit = max(MULTIPLE * data.residual_scale(F), floor)
+        fixed = data.problem(HardTrim(limit))
+        fit = _noisy(session, fixed, fixed.linearize(F), data)
         F, noise = fit.factors, fit.noise / WITHIN
         if outliers != "auto":
             # a fraction may reject far more than outliers
-            free = max(cells.size - degrees(F.ranks, cells.shape), 0.1 * cells.size, 1)
-            off = problem.operator.apply(F) - problem.y
-            noise = scale_of(off) ** 2 * cells.size / free
+            free = max(data.size - degrees(F.ranks, data.shape), 0.1 * data.size, 1)
+            noise = data.residual_scale(F) ** 2 * data.size / free
     return TensorFit(F, noise, limit)
 
 
 # ---- ranks that the data choose
 
 QUICK = 1e-6
-"""A tolerance from which on a fit is one to judge ranks by, and need not be finished."""
+"""Tolerance above which a fit only serves to compare ranks, and need not be finished."""
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
 
 def choose_ranks(
-    cells: Cells, rng: np.random.Generator, budget: Budget, outliers: Any
+    session: Session, data: Observations, outliers: Outliers | None, seed: int
 ) -> tuple[Ranks, list[dict[str, Any]], Tucker | None]:
-    """Equal ranks of growing size, judged on held-out cells; which to cut is seen later.
+    """Try equal ranks of growing size on held-out entries; the fit cuts them later.
 
-    Also returns the factors that were best, to begin with.
+    Returns
+    -------
+    ranks : tuple of int
+    trail : list of dict
+    start : Tucker, optional
+        The best factors, to begin with.
     """
     trail: list[dict[str, Any]] = []
-    best: tuple[float, Ranks] = math.inf, possible((1,) * len(cells.shape), cells.shape)
+    best: tuple[float, Ranks] = math.inf, possible((1,) * len(data.shape), data.shape)
     worse, factors = 0, None
-    for fit, test in held_out(cells, 0.1, rng, 1):
+    for fit, test in data.split(0.1, seed):
         last: Ranks = ()
+        zero = _judged(test.squared_errors(_nothing(test)), outliers)
         for size in LADDER:
-            ranks = possible((size,) * len(cells.shape), cells.shape)
-            if ranks == last or degrees(ranks, cells.shape) > 0.7 * fit.size:
+            ranks = possible((size,) * len(data.shape), data.shape)
+            if ranks == last or degrees(ranks, data.shape) > 0.7 * fit.size:
                 break
             last = ranks
-            quick = budget.apart(QUICK, 40)
-            found = fit_ranks(fit, ranks, quick, outliers)
-            off = found.factors.gather(test.coordinates) - test.flat
-            error = _judged(off, outliers)
+            found: TensorFit = fit_ranks(session.apart(QUICK, 40), fit, ranks, outliers)
+            error = _judged(test.squared_errors(found.factors), outliers)
             trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
             if error < 0.99 * best[0]:
                 best, worse, factors = (error, ranks), 0, found.factors
             else:
                 worse += 1
-            exact = error <= 1e-10 * _judged(test.flat, outliers)
-            if worse == 2 or exact or budget.out_of_time:
+            if worse == 2 or error <= 1e-10 * zero or session.out_of_time:
                 break
     whole = factors is not None and factors.ranks == best[1] and outliers is None
     return best[1], trail, factors if whole else None
 
 
-def _judged(off: Array, outliers: Any) -> float:
-    """Mean squares; where some cells are wrong, of the scale that most have."""
+def _nothing(data: Observations) -> Tucker:
+    """The tensor that is zero."""
+    xp = array_namespace(data.example)
+    columns = tuple(0 * data.counts(k)[:, None] for k in range(len(data.shape)))
+    return Tucker(columns, xp.zeros_like(xp.reshape(columns[0][:1], (1,) * len(data.shape))))
+
+
+def _judged(squares: Array, outliers: Outliers | None) -> float:
+    """Return the mean of squared errors; if some entries are wrong, a quantile of them."""
     if outliers is not None:
-        # a good half may be fitted exactly by much too small a rank: look beyond it
-        return float(kernels.kth_magnitude(off, max(1, int(0.35 * off.shape[0])))) ** 2
-    return float(array_namespace(off).mean(off * off))
+        # much too small a rank may fit a good half exactly: look beyond it
+        return float(backend(squares).kth_magnitude(squares, max(1, int(0.35 * squares.shape[0]))))
+    return float(array_namespace(squares).mean(squares))

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .. import checks, kernels
-from ..factors import LowRank, Tucker
-from ..linalg import identity, mode_product, whitening
-from .cells import Cells
-from .packing import host, packable
+from .. import checks
+from ..factors import Tucker
+from ..kernels import JITTER
+from ..linalg import identity, invert_systems, solve_systems, whitening
+from .local_observations import LocalObservations
+from .packing import host
 
 Array = Any
 Index = tuple[Array, ...]
@@ -40,7 +41,7 @@ class Spread:
     ----------
     factors : Bordered or Tucker
         A Tucker model with orthonormal factors.
-    cells : Cells
+    data : LocalObservations
         What was fitted, with the weights it had.
     ridges : tuple of arrays of shape (q,) or (n, q), one per mode
     noise : float
@@ -50,21 +51,21 @@ class Spread:
     """
 
     factors: Any
-    cells: Cells
+    data: LocalObservations
     ridges: tuple[Array, ...]
     noise: float
     offsets: tuple[Array | None, ...] = ()
 
     def variance(self, index: Index) -> Array:
         """Of the estimates at some coordinates, each the square of a standard error."""
-        xp, F = array_namespace(self.cells.y), self.factors
-        total = xp.zeros_like(xp.astype(index[0], self.cells.y.dtype))
-        inside = total + 1 / self.cells.p
-        for mode in range(len(self.cells.shape)):
+        xp, F = array_namespace(self.data.y), self.factors
+        total = xp.zeros_like(xp.astype(index[0], self.data.y.dtype))
+        inside = total + 1 / self.data.fraction
+        for mode in range(len(self.data.shape)):
             share = total + 0
             if not self._width(mode):
                 # no factor was found: one that just escaped notice would be as unsure as this
-                share = share + 1 / (1 + xp.take(self.cells.counts(mode), index[mode]))
+                share = share + 1 / (1 + xp.take(self.data.counts(mode), index[mode]))
             for part, V, inverses in self._systems(mode, index):
                 share[part] = xp.sum(V * xp.sum(inverses * V[:, None, :], axis=2), axis=1)
             if isinstance(F, Tucker):
@@ -78,75 +79,73 @@ class Spread:
 
     def drawn(self, rng: np.random.Generator) -> Any:
         """Factors as they could be, with what they are known by."""
-        F, modes = self.factors, len(self.cells.shape)
+        F, modes = self.factors, len(self.data.shape)
         moved = [B + self.draws(k, rng) if k < modes else B for k, B in enumerate(F.blocks)]
         return F.with_blocks(tuple(moved))
 
     def draws(self, mode: int, rng: np.random.Generator) -> Array:
         """What to add to every row of a mode matrix, as a draw of its error."""
-        xp, B = array_namespace(self.cells.y), self.factors.blocks[mode]
+        xp, B = array_namespace(self.data.y), self.factors.blocks[mode]
         if not B.shape[1]:
             return xp.zeros_like(B)
         found = []
-        for _, _, T, G in self._grams(mode, self.cells):
-            z = xp_normal(rng, G[:, 0, :])
+        for _, _, T, G in self._grams(mode, self.data):
+            z = normal_numbers(rng, G[:, 0, :])
             # with G = C Cᵀ the rows of T C⁻ᵀ z have the covariance T G⁻¹ Tᵀ
             C = xp.linalg.cholesky(G)
-            x = xp.linalg.solve(xp.matrix_transpose(C), z[:, :, None])[:, :, 0]
+            x = solve_systems(xp.matrix_transpose(C), z[:, :, None])[:, :, 0]
             found.append(x @ T.T)
         return math.sqrt(self.noise) * xp.concat(found)
 
     def _width(self, mode: int) -> int:
         return int(self.factors.design(mode).gram().shape[0])
 
-    def _grams(self, mode: int, cells: Cells, ridge: Any = None) -> Any:
+    def _grams(self, mode: int, data: LocalObservations, ridge: Any = None) -> Any:
         """Parts of the rows of a mode, and their systems where all v together are orthonormal."""
-        xp = array_namespace(cells.y)
+        xp = array_namespace(data.y)
         plain = self.factors.design(mode)
         T = whitening(plain.gram())
         design, q = plain.transformed(T), T.shape[0]
         ridge = self.ridges[mode] if ridge is None else ridge
-        rows: Any = kernels.Grid(cells.shape)
-        if cells.index is not None:
-            rows = kernels.pattern(cells.index, cells.shape)
+        rows = data.operator.rows(data.y)
         step = max(1, PART // max(1, q * q))
-        for first in range(0, cells.shape[mode], step):
-            last = min(first + step, cells.shape[mode])
-            G = rows.row_grams(design, mode, first, last, cells.weight)
+        for first in range(0, data.shape[mode], step):
+            last = min(first + step, data.shape[mode])
+            G = rows.row_grams(design, mode, first, last, data.weight)
             G = G + (T.T * (ridge if ridge.ndim == 1 else ridge[first:last, None, :])) @ T
             size = xp.max(xp.linalg.diagonal(G), axis=1)
             size = xp.where(size > 0, size, xp.ones_like(size))
-            yield first, last, T, G + kernels.JITTER * size[:, None, None] * identity(q, like=G)
+            yield first, last, T, G + JITTER * size[:, None, None] * identity(q, like=G)
 
     def _systems(self, mode: int, index: Index) -> Any:
         """Parts of the coordinates: which, their v, and the inverse of the system of their row."""
-        xp = array_namespace(self.cells.y)
+        xp = array_namespace(self.data.y)
         if not self._width(mode):
             return
         wanted, place = np.unique(host(index[mode]), return_inverse=True)
-        cells, ridge = self.cells, self.ridges[mode]
-        if 2 * len(wanted) < cells.shape[mode]:
-            there = xp.asarray(wanted, device=device(cells.y))
-            cells = cells.slices(mode, there)
+        data, ridge = self.data, self.ridges[mode]
+        if 2 * len(wanted) < data.shape[mode]:
+            there = xp.asarray(wanted, device=device(data.y))
+            data = data.slices(mode, there)
             ridge = ridge if ridge.ndim == 1 else xp.take(ridge, there, axis=0)
         else:
             place = host(index[mode])
         order = np.argsort(place, kind="stable")
-        starts = np.searchsorted(place[order], np.arange(cells.shape[mode] + 1))
-        for first, last, T, G in self._grams(mode, cells, ridge):
+        starts = np.searchsorted(place[order], np.arange(data.shape[mode] + 1))
+        for first, last, T, G in self._grams(mode, data, ridge):
             begin, end = int(starts[first]), int(starts[last])
             if begin == end:
                 continue
-            inverses, design = xp.linalg.inv(G), self.factors.design(mode).transformed(T)
+            inverses, design = invert_systems(G), self.factors.design(mode).transformed(T)
             step = max(1, PART // T.shape[0] ** 2)
             for s in range(begin, end, step):
                 chosen = order[s : min(s + step, end)]
-                part = xp.asarray(chosen, device=device(cells.y))
-                here = xp.asarray(place[chosen] - first, device=device(cells.y))
+                part = xp.asarray(chosen, device=device(data.y))
+                here = xp.asarray(place[chosen] - first, device=device(data.y))
                 yield part, design.columns(index, part).T, xp.take(inverses, here, axis=0)
 
 
-def xp_normal(rng: np.random.Generator, like: Array) -> Array:
+def normal_numbers(rng: np.random.Generator, like: Array) -> Array:
     """Standard normal numbers of the shape and kind of an array."""
     xp = array_namespace(like)
     return xp.asarray(rng.standard_normal(tuple(like.shape)), dtype=like.dtype, device=device(like))
@@ -156,7 +155,7 @@ def xp_normal(rng: np.random.Generator, like: Array) -> Array:
 
 
 def student_quantile(level: float, free: float) -> float:
-    """How many standard errors a two-sided interval reaches, the noise known by so many cells."""
+    """How many standard errors a two-sided interval reaches, the noise known by so many entries."""
     from scipy.special import stdtrit
 
     return float(stdtrit(max(1.0, free), 0.5 + 0.5 * level))
@@ -193,107 +192,3 @@ def conformal_quantile(scores: Array, level: float) -> float:
             f"and there are {m}; set calibrate higher, or ask for a lower level"
         )
     return float(scores[k - 1])
-
-
-# ---- regression
-
-LARGEST = 1500
-"""Parameters of a model whose information is kept whole."""
-
-
-@packable
-@dataclass(frozen=True, eq=False)
-class Information:
-    """What measurements say about the parameters of a low-rank coefficient.
-
-    Attributes
-    ----------
-    total : array of shape (q, q), or None where there are too many parameters
-        Σ g gᵀ + ridge over the measurements, g the gradient of one by the parameters, centred
-        where there is an intercept.
-    mean : array of shape (q,)
-        Of the gradients; zero where there is no intercept.
-    square : float
-        The mean of ‖g‖², centred.
-    m : int
-    intercept : bool
-    """
-
-    total: Array | None
-    mean: Array
-    square: float
-    m: int
-    intercept: bool
-
-    @classmethod
-    def of(cls, F: Any, A: Array, intercept: bool, ridge: float) -> Information:
-        """Of a Tucker model only the core, its last block, is held by the ridge."""
-        xp = array_namespace(A)
-        q, m = sum(math.prod(B.shape) for B in F.blocks), A.shape[0]
-        mean: Any = xp.zeros_like(A[0, :1]) * xp.ones(q, dtype=A.dtype, device=device(A))
-        parts = _parts(A, q)
-        if intercept:
-            mean = sum(xp.sum(gradients(F, A[part]), axis=0) for part in parts) / m
-        held = q if isinstance(F, LowRank) else math.prod(F.blocks[-1].shape)
-        last = xp.astype(xp.arange(q, device=device(A)) >= q - held, A.dtype)
-        total: Any = 0.0 if q > LARGEST else ridge * last[None, :] * identity(q, like=A)
-        square = 0.0
-        for part in parts:
-            g = gradients(F, A[part]) - mean
-            square += float(xp.sum(g * g)) / m
-            total = total if q > LARGEST else total + g.T @ g
-        return cls(None if q > LARGEST else total, mean, square, m, intercept)
-
-    def leverage(self, F: Any, A: Array, centred: bool = True) -> Array:
-        """The variance of ⟨A, coefficient⟩ (and of the intercept) over that of the noise."""
-        xp, root = array_namespace(A), self._root
-        # without the whole, as if all parameters were measured equally often
-        each = 1 / math.sqrt(self.m * self.square / self.mean.shape[0] or 1.0)
-        found = []
-        for part in _parts(A, self.mean.shape[0]):
-            g = gradients(F, A[part]) - (self.mean if centred else 0.0)
-            found.append(xp.sum((g * each if root is None else g @ root) ** 2, axis=1))
-        constant = 1 / self.m if self.intercept and centred else 0.0
-        return xp.concat(found) + constant if found else A[:, 0]
-
-    @property
-    def _root(self) -> Array | None:
-        """T with T Tᵀ the inverse of the total, along what was measured."""
-        if self.total is None:
-            return None
-        xp = array_namespace(self.mean)
-        values, Q = xp.linalg.eigh(self.total)
-        seen = values > 1e-10 * values[-1]
-        safe = xp.where(seen, values, xp.ones_like(values))
-        return Q * xp.where(seen, 1 / xp.sqrt(safe), xp.zeros_like(values))[None, :]
-
-
-def _parts(A: Array, q: int) -> list[slice]:
-    step = max(1, PART // max(1, q, A.shape[1]))
-    return [slice(s, s + step) for s in range(0, A.shape[0], step)]
-
-
-def gradients(F: Any, A: Array) -> Array:
-    """Of ⟨A_i, X⟩ by all numbers in all blocks: shape (m, q)."""
-    xp, shape = array_namespace(A), F.shape
-    T = xp.reshape(A, (-1, *shape))
-    modes = list(F.blocks[: len(shape)])
-    found = []
-    for k in range(len(shape)):
-        G = T
-        for j, M in enumerate(modes):
-            if j != k:
-                G = mode_product(G, M.T, j + 1)
-        if isinstance(F, LowRank):
-            # the rank of the other matrix is where its rows were
-            G = G if k == 0 else xp.matrix_transpose(G)
-        else:
-            core, others = xp.moveaxis(F.core, k, 0), tuple(range(1, len(shape)))
-            rest = tuple(j + 1 for j in others)
-            G = xp.tensordot(xp.moveaxis(G, k + 1, 1), core, axes=(rest, others))
-        found.append(xp.reshape(G, (T.shape[0], -1)))
-    if not isinstance(F, LowRank):
-        for j, M in enumerate(modes):
-            T = mode_product(T, M.T, j + 1)
-        found.append(xp.reshape(T, (T.shape[0], -1)))
-    return xp.concat(found, axis=1)

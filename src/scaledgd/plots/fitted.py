@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..estimators.cells import Cells
+from ..estimators.local_observations import LocalObservations
 from ..estimators.packing import host
 
 __all__ = ["data_cells", "host", "require_fit", "training_cells"]
@@ -35,19 +35,21 @@ def training_cells(estimator: Any, all_seen: bool = False) -> Any:
 
     Returns
     -------
-    Cells
+    LocalObservations
     """
     require_fit(estimator)
-    if not hasattr(estimator, "_cells"):
+    model: Any = getattr(estimator, "_model", None)
+    if not hasattr(model, "observations"):
         raise TypeError(
             f"{type(estimator).__name__} was not fitted to the cells of a table or a tensor"
         )
-    cells, held = estimator._cells, getattr(estimator, "_held", None)
+    cells, held = model.observations, model.held
     if held is None or not all_seen:
         return cells
     pairs = zip(cells.coordinates, held.coordinates, strict=True)
     index = tuple(np.concatenate([host(i), host(j)]) for i, j in pairs)
-    return Cells(index, np.concatenate([host(cells.flat), host(held.flat)]), cells.shape)
+    values = np.concatenate([host(cells.flat), host(held.flat)])
+    return LocalObservations(index, values, cells.shape)
 
 
 def data_cells(X: Any, observed: Any = None) -> Any:
@@ -61,11 +63,11 @@ def data_cells(X: Any, observed: Any = None) -> Any:
 
     Returns
     -------
-    Cells
+    LocalObservations
     """
     from scipy import sparse
 
-    from ..estimators.tables import read_tensor
+    from ..estimators.reading import read_tensor
 
     return _stored(X) if sparse.issparse(X) else read_tensor(X, observed)[0]
 
@@ -73,4 +75,4 @@ def data_cells(X: Any, observed: Any = None) -> Any:
 def _stored(X: Any) -> Any:
     """Return the cells that a sparse matrix stores."""
     entries = X.tocoo()
-    return Cells((entries.row, entries.col), entries.data, tuple(X.shape))
+    return LocalObservations((entries.row, entries.col), entries.data, tuple(X.shape))

@@ -140,7 +140,7 @@ class SpectrumDisplay(Display):
 
 def _noise_edge(estimator: Any) -> float | None:
     """Return the largest singular value of pure noise, for tables that were not scaled."""
-    cells = getattr(estimator, "_cells", None)
+    cells = getattr(estimator._model, "observations", None)
     even = getattr(estimator, "scale_", "none") == "none"
     if cells is None or len(cells.shape) != 2 or not even:
         return None
@@ -227,11 +227,10 @@ class RankCurveDisplay(Display):
                 'rank_path_ has no held-out errors; fit with rank="auto", or use '
                 "scaledgd.rank_curve"
             )
-        model = getattr(estimator, "_model", None)
-        size, label = getattr(model, "size", 1.0), "held-out RMS error"
-        if model is None:
+        size, label = getattr(estimator._model, "size", None), "held-out RMS error"
+        if size is None:
             label += " / sd of y"
-        errors = size * np.sqrt(list(found.values()))
+        errors = (size or 1.0) * np.sqrt(list(found.values()))
         return cls(list(found), errors, None, estimator.rank_, label, unit).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:

@@ -57,7 +57,7 @@ class Summary:
     @property
     def noise(self) -> float:
         """Standard deviation of the noise, in the units of the model."""
-        return math.sqrt(max(0.0, self.fitted.model.noise_variance_))
+        return self.fitted.noise
 
     @property
     def warnings(self) -> list[str]:
@@ -99,7 +99,6 @@ class Summary:
                 "rmse_of_column_means": accuracy.plain_rmse,
             }
         if isinstance(self.fitted, Cleaned):
-            facts["center"] = "none" if self.fitted.units is None else "columns"
             facts["threshold"] = float(model.threshold_)
         return _finite(facts | self.also)  # type: ignore[no-any-return]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...estimators.tables import DENSE_LIMIT
+from ...estimators.reading import DENSE_LIMIT
 from ..failures import Failure, cause, listed, shown
 from . import batches
 from .batches import Progress, RowBatch, nullable

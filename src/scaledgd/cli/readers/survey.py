@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.tables import available_memory
+from ...estimators.reading import available_memory
 from ..failures import Failure
 from .arrays import ArrayTable
 from .batches import Progress, TableReader

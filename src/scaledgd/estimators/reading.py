@@ -1,10 +1,10 @@
-"""What users hold: arrays with NaN, masked arrays, frames, sparse matrices, tensors."""
+"""Read what users pass: arrays with NaN, masked arrays, frames, sparse matrices, tensors."""
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,27 +17,67 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .. import checks, kernels
-from .cells import Cells
-from .labels import dressed, stripped
+from .. import checks
+from ..kernels import backend
+from .labels import Labels, dressed, stripped
+from .local_observations import LocalObservations
+from .packing import packable
 
 Array = Any
 
 DENSE_LIMIT = 50_000_000
-"""Cells that a sparse table may have to be returned as a dense one."""
+"""Largest number of entries of a sparse table that is returned as a dense one."""
 COPIES = 3
-"""Of a dense result that exist while it is made."""
+"""Copies of a dense result that exist while it is computed."""
 
 
-def read_matrix(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
-    """The observed cells of a table, in double precision, and the kind to give back.
+@packable
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """How data came, and how results are returned.
 
-    The kind is how the table came ("numpy", "sparse" or "torch"), its dtype, and its labels.
+    Attributes
+    ----------
+    how : {"numpy", "sparse", "torch"}
+    dtype : dtype of the library
+    labels : Labels, optional
+    dense : bool
+        Whether the data came as a whole array, so that a dense result is no surprise.
+    """
+
+    how: str
+    dtype: Any
+    labels: Labels | None = None
+    dense: bool = True
+
+    def given_back(self, values: Array) -> Array:
+        """Return values in the dtype of the data."""
+        if values.dtype == self.dtype:
+            return values
+        return array_namespace(values).astype(values, self.dtype, copy=False)
+
+    def table_back(self, values: Array) -> Any:
+        """Return a table in the dtype of the data, with their labels."""
+        return dressed(self.given_back(values), self.labels)
+
+
+def read_matrix(
+    estimator: Any, X: Any, observed: Any, reset: bool
+) -> tuple[LocalObservations, Kind]:
+    """Return the observed entries of a table, and the kind of the table.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its number and names of features are checked, or set if `reset`.
+    X : table
+    observed : boolean array of the shape of X, optional
+    reset : bool
     """
     if is_torch_array(X):
         X = X.detach()
         _features(estimator, X, reset)
-        return _tensor_cells(X, observed, 2), ("torch", _floating(X), None)
+        return _torch_entries(X, observed, 2), Kind("torch", _floating(X))
     if sparse.issparse(X):
         return _sparse(estimator, X, observed, reset)
     given = X
@@ -55,11 +95,11 @@ def read_matrix(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cel
         values = check_array(X, **rules)
     else:
         values = validate_data(estimator, X, reset=reset, **rules)
-    return _dense(values, observed), ("numpy", values.dtype, labels)
+    return _dense(values, observed), Kind("numpy", values.dtype, labels)
 
 
-def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
-    """The same for a tensor of any order."""
+def read_tensor(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
+    """Return the observed entries of a tensor of any order, and its kind."""
     if sparse.issparse(X):
         raise TypeError(
             "a sparse matrix is not a tensor; give its entries with fit_entries(index, values, "
@@ -67,7 +107,7 @@ def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
         )
     if is_torch_array(X):
         X = X.detach()
-        return _tensor_cells(X, observed, None), ("torch", _floating(X), None)
+        return _torch_entries(X, observed, None), Kind("torch", _floating(X))
     X, observed = _unmasked(X, observed)
     X, labels = stripped(X)
     values = numeric("X", X)
@@ -75,17 +115,17 @@ def read_tensor(X: Any, observed: Any) -> tuple[Cells, Any]:
         raise ValueError(f"X must have 2 dimensions or more, not shape {values.shape}")
     if 0 in values.shape:
         raise ValueError(f"X of shape {values.shape} is empty; every size must be at least 1")
-    return _dense(values, observed), ("numpy", values.dtype, labels)
+    return _dense(values, observed), Kind("numpy", values.dtype, labels)
 
 
 def _floating(X: Any) -> Any:
-    """The dtype to give back: single precision stays, anything else is double."""
+    """The dtype of results: single precision stays, anything else becomes double."""
     xp = array_namespace(X)
     return X.dtype if X.dtype == xp.float32 else xp.float64
 
 
 def numeric(name: str, X: Any) -> Any:
-    """An array of double or single precision."""
+    """Return an array of double or single precision."""
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError(
             f"{name} is a masked array, whose mask would be lost; leave out what is masked"
@@ -110,7 +150,7 @@ def numeric(name: str, X: Any) -> Any:
 
 
 def _unmasked(X: Any, observed: Any) -> tuple[Any, Any]:
-    """A masked array as an array, and what is observed of it."""
+    """Split a masked array into an array and what is observed of it."""
     if not isinstance(X, np.ma.MaskedArray):
         return X, observed
     if observed is not None:
@@ -129,10 +169,10 @@ def _observed(observed: Any, shape: tuple[int, ...]) -> Any:
     return observed
 
 
-def _dense(values: Any, observed: Any) -> Cells:
+def _dense(values: Any, observed: Any) -> LocalObservations:
     if observed is not None:
         observed = _observed(observed, values.shape)
-    index, found, strange = kernels.present(values, observed)
+    index, found, strange = backend(values).present(values, observed)
     if strange and observed is not None:
         raise ValueError(
             "X holds NaN or infinity where observed is True; set observed to False there"
@@ -140,12 +180,12 @@ def _dense(values: Any, observed: Any) -> Cells:
     if strange:
         raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
     if index is None:
-        return Cells(None, values.astype(np.float64), values.shape)
-    return Cells(index, found, values.shape)
+        return LocalObservations(None, values.copy(), values.shape)
+    return LocalObservations(index, found, values.shape)
 
 
-def sparse_cells(X: Any, observed: Any) -> tuple[Cells, Any]:
-    """The stored entries of a sparse matrix."""
+def sparse_entries(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
+    """Return the stored entries of a sparse matrix, and its kind."""
     if observed is not None:
         raise ValueError(
             "X is sparse, and its stored entries are the observed ones; leave observed out"
@@ -153,17 +193,17 @@ def sparse_cells(X: Any, observed: Any) -> tuple[Cells, Any]:
     coordinates = sparse.coo_array(X)
     i, j = (c.astype(np.int64) for c in coordinates.coords)
     values = coordinates.data
-    if not kernels.distinct((i, j), tuple(X.shape)):
+    if not backend(i, j).distinct((i, j), tuple(X.shape)):
         raise ValueError(
             "X stores some entry more than once; call X.sum_duplicates(), or average them"
         )
     keep = np.float32 if values.dtype == np.float32 else np.float64
-    cells = Cells((i, j), values.astype(np.float64), tuple(X.shape))
-    return cells, ("sparse", np.dtype(keep), None)
+    data = LocalObservations((i, j), values.astype(keep), tuple(X.shape))
+    return data, Kind("sparse", np.dtype(keep), None, False)
 
 
-def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, Any]:
-    cells, kind = sparse_cells(X, observed)
+def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[LocalObservations, Kind]:
+    data, kind = sparse_entries(X, observed)
     validate_data(
         estimator,
         sparse.csr_array(X),
@@ -171,10 +211,10 @@ def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[Cells, 
         accept_sparse=True,
         dtype=[np.float64, np.float32],
     )
-    return cells, kind
+    return data, kind
 
 
-def _tensor_cells(X: Any, observed: Any, ndim: int | None) -> Cells:
+def _torch_entries(X: Any, observed: Any, ndim: int | None) -> LocalObservations:
     xp = array_namespace(X)
     if ndim is not None and X.ndim != ndim:
         raise ValueError(f"Expected 2D array, got {X.ndim}D tensor instead; X must be a table")
@@ -182,7 +222,7 @@ def _tensor_cells(X: Any, observed: Any, ndim: int | None) -> Cells:
         raise ValueError(f"X of shape {tuple(X.shape)} must have 2 dimensions or more, none empty")
     if xp.isdtype(X.dtype, "complex floating"):
         raise ValueError("Complex data not supported: X must be real")
-    X = xp.astype(X, xp.float64)
+    X = xp.astype(X, _floating(X))
     seen = ~xp.isnan(X)
     if observed is not None:
         seen = xp.asarray(observed, device=device(X))
@@ -191,8 +231,8 @@ def _tensor_cells(X: Any, observed: Any, ndim: int | None) -> Cells:
     if bool(xp.any(seen & ~xp.isfinite(X))):
         raise ValueError("X holds infinity, or NaN where observed is True; mark it as missing")
     if bool(xp.all(seen)):
-        return Cells(None, X, tuple(X.shape))
-    return Cells(tuple(xp.nonzero(seen)), X[seen], tuple(X.shape))
+        return LocalObservations(None, X, tuple(X.shape))
+    return LocalObservations(tuple(xp.nonzero(seen)), X[seen], tuple(X.shape))
 
 
 def _features(estimator: Any, X: Any, reset: bool) -> None:
@@ -200,17 +240,17 @@ def _features(estimator: Any, X: Any, reset: bool) -> None:
     _check_n_features(estimator, X, reset=reset)
 
 
-def read_entries(index: Any, values: Any, shape: Any) -> tuple[Cells, Any]:
-    """Cells given as coordinates and values."""
+def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations, Kind]:
+    """Return entries given as coordinates and values, and their kind."""
     shape = checks.shape("shape", shape)
     if is_torch_array(values):
         values = values.detach()
         xp = array_namespace(values)
-        kind: Any = ("torch", _floating(values), None)
-        y = xp.astype(values, xp.float64)
+        kind = Kind("torch", _floating(values), None, False)
+        y = xp.astype(values, kind.dtype)
     else:
         given = numeric("values", values)
-        kind, y = ("sparse", given.dtype, None), given.astype(np.float64)
+        kind, y = Kind("sparse", given.dtype, None, False), given.copy()
         index = tuple(np.asarray(i) for i in index) if isinstance(index, (tuple, list)) else index
     index = checks.index(index, shape)
     if y.ndim != 1 or y.shape[0] != index[0].shape[0]:
@@ -219,28 +259,28 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[Cells, Any]:
             f"{index[0].shape[0]}, not of shape {tuple(y.shape)}"
         )
     checks.finite("values", y)
-    return Cells(index, y, shape), kind
+    return LocalObservations(index, y, shape), kind
 
 
-def weighted(cells: Cells, entry: Any, sample: Any, dense: bool) -> Cells:
-    """Cells with weights: one per cell, one per slice of mode 0, or both, multiplied."""
+def weighted(data: LocalObservations, entry: Any, sample: Any, dense: bool) -> LocalObservations:
+    """Return entries with weights: one per entry, one per slice of mode 0, or their product."""
     if entry is None and sample is None:
-        return cells
-    xp = array_namespace(cells.y)
-    weight = xp.ones_like(cells.y)
+        return data
+    xp = array_namespace(data.y)
+    weight = xp.ones_like(data.y)
     if entry is not None:
-        weight = weight * _entry_weight(cells, entry, dense)
+        weight = weight * _entry_weight(data, entry, dense)
     if sample is not None:
-        sample = _weights("sample_weight", sample, cells)
-        if tuple(sample.shape) != cells.shape[:1]:
+        sample = _weights("sample_weight", sample, data)
+        if tuple(sample.shape) != data.shape[:1]:
             raise ValueError(
-                f"sample_weight.shape == {tuple(sample.shape)}, expected {cells.shape[:1]}: one "
+                f"sample_weight.shape == {tuple(sample.shape)}, expected {data.shape[:1]}: one "
                 "weight per row"
             )
-        weight = weight * cells.along(0, sample)
-    whole = Cells(cells.index, cells.y, cells.shape, weight)
+        weight = weight * data.along(0, sample)
+    whole = LocalObservations(data.index, data.y, data.shape, weight)
     if bool(xp.any(weight == 0)):
-        # what has no weight is as good as missing
+        # entries of weight 0 count as missing
         whole = whole.some(xp.nonzero(xp.reshape(weight, (-1,)) > 0)[0])
     if not whole.size:
         raise ValueError("all weights are zero: nothing can be fitted")
@@ -250,31 +290,31 @@ def weighted(cells: Cells, entry: Any, sample: Any, dense: bool) -> Cells:
     return replace(whole, weight=kept / float(xp.mean(kept)))
 
 
-def _entry_weight(cells: Cells, entry: Any, dense: bool) -> Any:
+def _entry_weight(data: LocalObservations, entry: Any, dense: bool) -> Any:
     if sparse.issparse(entry):
         given: Any = entry
         rows: Any = given.tocsr()
-        entry = rows.toarray() if cells.index is None else np.asarray(rows[cells.index]).ravel()
-    entry = _weights("entry_weight", entry, cells, allow_nan=dense)
-    if tuple(entry.shape) == tuple(cells.y.shape):
+        entry = rows.toarray() if data.index is None else np.asarray(rows[data.index]).ravel()
+    entry = _weights("entry_weight", entry, data, allow_nan=dense)
+    if tuple(entry.shape) == tuple(data.y.shape):
         weight = entry
-    elif tuple(entry.shape) == cells.shape and cells.index is not None:
-        weight = entry[cells.index]
+    elif tuple(entry.shape) == data.shape and data.index is not None:
+        weight = entry[data.index]
     else:
         raise ValueError(
-            f"entry_weight must have the shape of X, {cells.shape}, not {tuple(entry.shape)}"
+            f"entry_weight must have the shape of X, {data.shape}, not {tuple(entry.shape)}"
         )
     if bool((weight != weight).any()):
         raise ValueError("entry_weight is NaN at an observed entry")
     return weight
 
 
-def _weights(name: str, w: Any, cells: Cells, allow_nan: bool = False) -> Any:
-    xp = array_namespace(cells.y)
-    if is_torch_array(cells.y):
-        w = xp.asarray(w, dtype=cells.y.dtype, device=device(cells.y))
+def _weights(name: str, w: Any, data: LocalObservations, allow_nan: bool = False) -> Any:
+    xp = array_namespace(data.y)
+    if is_torch_array(data.y):
+        w = xp.asarray(w, dtype=data.y.dtype, device=device(data.y))
     else:
-        w = numeric(name, w).astype(np.float64)
+        w = numeric(name, w).astype(data.y.dtype)
     bad = ~xp.isfinite(w)
     if allow_nan:
         bad = xp.isinf(w)
@@ -285,19 +325,8 @@ def _weights(name: str, w: Any, cells: Cells, allow_nan: bool = False) -> Any:
     return w
 
 
-def given_back(values: Array, kind: Any) -> Array:
-    """In the dtype that the data came in."""
-    xp = array_namespace(values)
-    return xp.astype(values, kind[1], copy=False) if values.dtype != kind[1] else values
-
-
-def table_back(values: Array, kind: Any) -> Any:
-    """In the dtype that the data came in, and with their labels."""
-    return dressed(given_back(values, kind), kind[2])
-
-
 def check_memory(shape: tuple[int, ...], what: str, dense: bool) -> None:
-    """Refuse a result that would not fit; of data that came sparse, one that is large."""
+    """Refuse a result that would not fit into memory, or that is large if the data were sparse."""
     cells, left = math.prod(shape), available_memory()
     if (cells > DENSE_LIMIT and not dense) or 8 * COPIES * cells > left:
         raise MemoryError(
@@ -308,7 +337,7 @@ def check_memory(shape: tuple[int, ...], what: str, dense: bool) -> None:
 
 
 def available_memory() -> float:
-    """Bytes that can be had without swapping; without end where the system does not say."""
+    """Return the free memory in bytes; infinity if the system does not say."""
     try:
         with open("/proc/meminfo") as f:
             for line in f:

@@ -1,0 +1,268 @@
+"""Fit a low-rank coefficient to measurements, and choose its rank and ridge."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from ..ambient import Ambient
+from ..factors import Factors, LowRank, Tucker
+from ..initialize import hosvd, small_random, spectral
+from ..linalg import epsilon, inner
+from ..methods import Alternating
+from ..operators import Around, Operator, Sensing
+from ..problems import Observed
+from ..solve import State
+from .journal import remembered
+from .rules import change, settled, vanished
+from .session import Session
+from .tucker import degrees, possible
+
+Array = Any
+Ranks = tuple[int, ...]
+Trail = list[dict[str, Any]]
+Coefficient = LowRank | Tucker
+
+LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)
+RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+"""Candidates, as shares of the ridge that would leave nothing of the coefficient."""
+
+
+@dataclass(frozen=True, eq=False)
+class Centred(Around):
+    """Measurements less their mean: what an intercept leaves."""
+
+    operator: Operator
+
+    def apply(self, factors: Factors) -> Array:
+        return _centred(self.operator.apply(factors))
+
+    def adjoint(self, w: Array) -> Ambient:
+        return self.operator.adjoint(_centred(w))
+
+
+def _centred(y: Array) -> Array:
+    return y - array_namespace(y).mean(y)
+
+
+@dataclass(frozen=True, eq=False)
+class CoefficientReading:
+    """How the factors of an iterate map to the data.
+
+    Attributes
+    ----------
+    unit : float
+        The unit of the coefficient.
+    wide : float
+        The power of two that the design was divided by.
+    ridge : float
+    trail : list of dict
+    """
+
+    unit: float
+    wide: float
+    ridge: float = 0.0
+    trail: Trail = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Rows of a design, and what was measured with them; y is centred, and about 1 in size.
+
+    Attributes
+    ----------
+    A : array of shape (m, n1 · ... · nd)
+    y : array of shape (m,)
+    shape : tuple of int
+        That of the coefficient.
+    intercept : bool
+    """
+
+    A: Array
+    y: Array
+    shape: tuple[int, ...]
+    intercept: bool
+
+    @property
+    def size(self) -> int:
+        return int(self.y.shape[0])
+
+    def some(self, chosen: Any) -> Measurements:
+        """Return some of the measurements."""
+        xp = array_namespace(self.y)
+        where = xp.asarray(chosen, device=device(self.y))
+        return replace(self, A=xp.take(self.A, where, axis=0), y=xp.take(self.y, where))
+
+    def problem(self) -> Observed:
+        """Return the recovery problem of these measurements."""
+        plain = Sensing(self.A, shape=self.shape)
+        if not self.intercept:
+            return Observed(plain, self.y)
+        return Observed(Centred(plain), _centred(self.y))
+
+    def predicted(self, factors: Factors) -> Array:
+        """Return ⟨A, X⟩ of every row."""
+        return Sensing(self.A, shape=self.shape).apply(factors)
+
+
+def ranks_of(F: Factors) -> Ranks:
+    """Return the multilinear ranks of a coefficient."""
+    if isinstance(F, Tucker):
+        return F.ranks
+    return (F.rank,) * 2 if isinstance(F, LowRank) else (0, 0)
+
+
+def _rank_argument(ranks: Ranks) -> Any:
+    """The rank as starts want it: one integer for a matrix."""
+    return ranks[0] if len(ranks) == 2 else ranks
+
+
+def _first_factors(problem: Observed, ranks: Ranks) -> Factors:
+    """A spectral start of the length that fits best: designs are not normalised."""
+    matrix = len(problem.shape) == 2
+    F = (spectral(ranks[0]) if matrix else hosvd(ranks))(problem)
+    measured = problem.operator.apply(F)
+    square = float(inner(measured, measured))
+    factor = float(inner(measured, problem.y)) / square if square > 0 else 0.0
+    if not factor > 0:
+        return small_random(_rank_argument(ranks), 1.0, rng=0)(problem)
+    if isinstance(F, Tucker):
+        return Tucker(F.factors, factor * F.core)
+    root = math.sqrt(factor)
+    return F.with_blocks(tuple(root * B for B in F.blocks))
+
+
+def fit_coefficient(
+    session: Session,
+    data: Measurements,
+    ranks: Ranks,
+    ridge: float,
+    start: Factors | None = None,
+) -> State:
+    """Fit ranks with a ridge, given as a share of the one that would leave nothing."""
+    problem = data.problem()
+    first = _first_factors(problem, ranks) if start is None else start
+    if ridge:
+        problem = replace(problem, ridge=_ridges(problem, first, ridge))
+    rules = [vanished(0.1 * session.tol), change(0.1 * session.tol)]
+    method = Alternating(steps=40)
+    stop = [*rules, settled(1e-5)]
+    state = session.solve(problem, first, method, stop, stage="regression")
+    exact = float(state.value) <= max(1e-10, (10 * epsilon(data.y)) ** 2) * float(
+        problem.value_at_zero
+    )
+    if ridge or exact or start is not None:
+        return state
+    # the start may have led astray: try another, and take the better fit
+    other = small_random(_rank_argument(ranks), 1.0, rng=1)(problem)
+    again = session.solve(problem, other, method, [*rules, settled(1e-5)], stage="random start")
+    return again if float(again.value) < 0.99 * float(state.value) else state
+
+
+def _ridges(problem: Observed, F: Factors, share: float) -> tuple[Any, ...]:
+    """The ridge of every block: λ(‖L‖² + ‖R‖²)/2 is λ times the nuclear norm."""
+    xp = array_namespace(problem.y)
+    Z = problem.gradient_at_zero
+    if isinstance(F, Tucker):
+        # only the core is held; the factors are nearly orthonormal
+        size = float(inner(problem.y, problem.y))
+        return (*(None for _ in F.factors), xp.zeros_like(F.core[0, ...]) + share**2 * size)
+    whole = Z.array if hasattr(Z, "array") else F.full()
+    top = float(xp.max(xp.linalg.svdvals(whole)))
+    return tuple(xp.zeros_like(B[0, :]) + share * top for B in F.blocks)
+
+
+# ---- rank and ridge
+
+
+def choose_coefficient(
+    session: Session,
+    data: Measurements,
+    wanted: Ranks | None,
+    ridge: float | None,
+    rng: np.random.Generator,
+) -> tuple[Ranks, float, Trail]:
+    """Return ranks and ridge, chosen on held-out measurements unless they are given.
+
+    Parameters
+    ----------
+    session : Session
+    data : Measurements
+    wanted : tuple of int, optional
+        Ranks that were given.
+    ridge : float, optional
+        A ridge that was given.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ranks : tuple of int
+    ridge : float
+    trail : list of dict
+    """
+    m, shape = data.size, data.shape
+    if wanted is not None:
+        if ridge is not None:
+            return wanted, ridge, [{"rank": wanted, "ridge": ridge, "why": "given"}]
+        if m >= 1.5 * degrees(wanted, shape):
+            quick = fit_coefficient(session.apart(1e-6, 60), data, wanted, 0.0)
+            exact = float(quick.value) <= 1e-8 * float(quick.problem.value_at_zero)
+            if exact or m >= 10 * degrees(wanted, shape):
+                return wanted, 0.0, [{"rank": wanted, "ridge": 0.0, "why": "given"}]
+        (_, found), trail = _best(session, data, [(wanted, t) for t in RIDGES], rng)
+        return wanted, found, trail
+    sizes: list[Ranks] = []
+    for size in LADDER:
+        ranks = possible((size,) * len(shape), shape)
+        if ranks not in sizes and (not sizes or degrees(ranks, shape) < 0.9 * m):
+            sizes.append(ranks)
+    grid = [(ranks, 0.0 if ridge is None else ridge) for ranks in sizes]
+    (ranks, found), trail = _best(session, data, grid, rng)
+    if ridge is None and len(shape) == 2 and min(shape) > 1:
+        around = [(ranks, 0.0), *((ranks, t) for t in RIDGES[1:])]
+        (ranks, found), more = _best(session, data, around, rng)
+        trail += more
+    return ranks, found, trail
+
+
+def _best(
+    session: Session,
+    data: Measurements,
+    candidates: list[tuple[Ranks, float]],
+    rng: np.random.Generator,
+) -> tuple[tuple[Ranks, float], Trail]:
+    """Choose ranks and ridge by held-out measurements, a fifth of them, twice."""
+    xp, m = array_namespace(data.y), data.size
+    order = rng.permutation(m)
+    folds = [order[k::5] for k in range(2)] if m >= 10 else []
+    trail: Trail = []
+    best: tuple[float, tuple[Ranks, float]] = math.inf, candidates[0]
+    for ranks, ridge in candidates:
+        total = _held_out_error(session, data, folds, ranks, ridge)
+        trail.append({"rank": ranks, "ridge": ridge, "held_out": total})
+        if total < 0.98 * best[0]:
+            best = total, (ranks, ridge)
+        if total <= 1e-8 * float(xp.mean(data.y * data.y)) or session.out_of_time:
+            break  # exact, or too late
+    return best[1], trail
+
+
+@remembered("held out")
+def _held_out_error(
+    session: Session, data: Measurements, folds: list[Any], ranks: Ranks, ridge: float
+) -> float:
+    """The mean square error on measurements that were left out."""
+    xp, total = array_namespace(data.y), 0.0
+    for test in folds:
+        fit = data.some(np.setdiff1d(np.arange(data.size), test))
+        held = data.some(test)
+        state = fit_coefficient(session.apart(1e-5, 60), fit, ranks, ridge)
+        off = held.predicted(state.factors) - held.y
+        if data.intercept:
+            off = off - xp.mean(fit.predicted(state.factors) - fit.y)
+        total += float(xp.mean(off * off)) / len(folds)
+    return total

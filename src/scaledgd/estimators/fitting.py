@@ -1,0 +1,307 @@
+"""Fit a table with a given rank: least squares, then a ridge that the data choose.
+
+Least squares is solved by `Alternating` where entries are plenty, and by growing the rank where
+they are few. If noise is left, `Variational` finds the ridge and cuts the columns that noise
+explains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from ..factors import Bordered, Factors
+from ..growth import grown, widened
+from ..initialize import spectral
+from ..linalg import epsilon, sketched_svd
+from ..methods import Alternating, NonNegative, ScaledLBFGS
+from ..problems import Observed
+from ..solve import Result, State
+from ..stopping import Record, Stop, StoppingRule
+from ..variational import Posterior, Variational, current, mean_square
+from .journal import remembered
+from .local_observations import LocalObservations
+from .observations import Observations
+from .packing import host
+from .rules import beside_residual, change, settled, stalled, vanished
+from .scaling import bordered, canonical, singular, table_factors, truncated, with_part
+from .session import Session, light, revived
+
+Array = Any
+
+ROUNDS = 0
+"""Power iterations of the spectral start; more would fit sampling noise."""
+
+
+def degrees(rank: int, shape: tuple[int, ...]) -> int:
+    """Return the degrees of freedom of a matrix of some rank."""
+    return rank * (sum(shape) - rank)
+
+
+def has_posterior(state: State) -> bool:
+    """Whether a state remembers a posterior."""
+    return isinstance(state.memory.method, Posterior)
+
+
+def edge(data: Observations, variance: float) -> float:
+    """Return the largest singular value that noise of a variance has on the observed entries."""
+    n1, n2 = data.shape
+    return math.sqrt(variance * data.fraction) * (math.sqrt(n1) + math.sqrt(n2))
+
+
+def mean_square_residual(state: State, data: Observations) -> float:
+    """Return the mean square of the residual of a least-squares fit."""
+    return 2 * float(state.value) / data.size
+
+
+def structured(state: State, data: Observations) -> bool:
+    """Whether the residual has a singular value that noise of its size would not have."""
+    F, Z = state.factors, state.view.ambient()
+    seeded = np.random.default_rng(0)
+    _, s, _ = sketched_svd(Z.times, Z.adjoint_times, data.shape, 1, F.blocks[0], seeded, 1)
+    return float(s[0]) > 1.1 * edge(data, mean_square_residual(state, data))
+
+
+def fits(session: Session, state: State) -> bool:
+    """Whether the data are reproduced, or as well as was asked: there is no noise."""
+    least = 1e-6 if epsilon(state.factors.blocks[0]) < 1e-10 else 1e-4
+    least = max(least, 0.1 * session.tol)
+    return float(state.value) <= least**2 * float(state.problem.value_at_zero)
+
+
+# ---- least squares
+
+
+def first_factors(problem: Observed, start: Bordered, rank: int) -> Bordered:
+    """Return the spectral start with the offsets of `start`."""
+    return bordered(spectral(rank, rounds=ROUNDS)(problem), start)
+
+
+def alternate(session: Session, problem: Observed, F: Factors, stage: str) -> State:
+    """Alternate until the data are reproduced, or the loss does not fall any more."""
+    tol = min(session.tol, 0.05)  # an earlier end would look like a fit that went wrong
+    rules = [vanished(0.1 * session.tol), change(tol), settled(max(1e-2, tol))]
+    return session.solve(problem, F, Alternating(), rules, stage=stage)
+
+
+def without_weakest(state: State, run: Callable[[Factors], State]) -> Factors:
+    """Replace the weakest component by what the residual of the others shows most."""
+    F = table_factors(state)
+    return widened(run(truncated(F, F.rank - 1)), 1)
+
+
+@remembered("least squares", light, revived)
+def least_squares(
+    session: Session, problem: Observed, data: Observations, start: Bordered, rank: int
+) -> State:
+    """Fit a rank, with no knowledge of the conditioning, the noise or the sampling.
+
+    Parameters
+    ----------
+    session : Session
+    problem : Observed
+        That of `data`.
+    data : Observations
+    start : Bordered
+        Says which offsets there are.
+    rank : int
+    """
+
+    def refits(problem: Any, F: Any, method: Any, max_iter: int, stop: StoppingRule) -> Result:
+        state = session.apart().solve(problem, F, method, [stop], max_iter, stage="growth")
+        return Result(state, "", True, [])
+
+    def run(F: Factors, stage: str = "repair") -> State:
+        return alternate(session, problem, F, stage)
+
+    def amiss(state: State) -> bool:
+        done = m < 3.5 * dof or fits(session, state) or session.out_of_time
+        return not done and structured(state, data)
+
+    m, dof = data.size, degrees(rank, data.shape)
+    best: State | None = None
+    if m >= 2 * dof:
+        best = run(first_factors(problem, start, rank), "least squares")
+        wrong = amiss(best)
+        for _ in range(3 if rank > 1 else 0):
+            if not wrong:
+                break
+            again = run(without_weakest(best, run))
+            if float(again.value) > 0.9 * float(best.value):
+                break
+            best, wrong = again, amiss(again)
+        if wrong and not session.out_of_time:
+            # a spectrum over many decades is found from its top
+            patient = grown(rank, Alternating(), start=start, tol=0.2, max_iter=8, run=refits)
+            again = run(patient(problem), "grown")
+            best = again if float(again.value) < float(best.value) else best
+        if fits(session, best) or m >= 6 * dof or session.out_of_time:
+            return best
+    rules: list[StoppingRule] = [vanished(0.1 * session.tol), stalled(1e-4)]
+    for first_of in (
+        grown(rank, start=start, run=refits),
+        lambda p: first_factors(p, start, rank),
+    ):
+        state = session.solve(problem, first_of(problem), ScaledLBFGS(), rules, stage="few cells")
+        if best is None or float(state.value) < float(best.value):
+            best = state
+        if fits(session, best) or session.out_of_time:
+            break
+    assert best is not None
+    return best
+
+
+# ---- noise: the ridge, and the columns that the data support
+
+
+def prune(state: State, data: Observations, share: float = 0.5) -> State:
+    """Drop the columns that are small relative to the noise."""
+    F, posterior = table_factors(state), current(state)
+    xp, r = array_namespace(F.L), F.rank
+    if not r:
+        return state
+    size = xp.sqrt(xp.sum(F.L[:, :r] ** 2, axis=0) * xp.sum(F.R[:, :r] ** 2, axis=0))
+    least = share * math.sqrt(float(posterior.noise) * max(data.shape) / data.fraction)
+    keep = host(size > least)
+    if keep.all():
+        return state
+    kept = np.flatnonzero(keep).tolist()
+    columns: Any = tuple(kept + list(range(r, B.shape[1])) for B in F.blocks)
+    chosen = tuple(B[:, c] for B, c in zip(F.blocks, columns, strict=True))
+    return state.moved(F.with_blocks(chosen)).remembering(posterior.kept(columns))
+
+
+def _pruning(data: Observations) -> StoppingRule:
+    def rule(state: State, history: list[Record]) -> Stop | None:
+        if not has_posterior(state) or len(history) % 5:
+            return None
+        if table_factors(prune(state, data)).rank < table_factors(state).rank:
+            return Stop("a column is explained by the noise")
+        return None
+
+    return rule
+
+
+@remembered("ridge", light, revived)
+def refine(
+    session: Session,
+    problem: Observed,
+    state: State,
+    data: Observations,
+    max_iter: int | None = None,
+    tol: float = 0.0,
+) -> State:
+    """Let the data choose the ridge, and drop the columns that they do not support."""
+    if not has_posterior(state):
+        state = state.moved(canonical(table_factors(state)))
+    stage = "ridge"
+    while sum(B.shape[1] for B in state.factors.blocks):
+        rules = [beside_residual(1e-3), change(max(tol, session.tol)), _pruning(data)]
+        found = session.solve(problem, state, Variational(), rules, max_iter, stage=stage)
+        # noise alone makes singular values up to 1 in these units; a signal that can be seen
+        # at all begins at 2
+        state = prune(found, data, 1.1)
+        smaller = table_factors(state).rank < table_factors(found).rank
+        if not smaller or session.out_of_time:
+            break
+        stage = "cut"
+    return state
+
+
+def believed(state: State, data: Observations) -> State:
+    """Return a fit without noise, with a posterior that says so."""
+    F = canonical(table_factors(state))
+    F = with_part(F, *singular(F))
+    balanced = state.moved(F)
+    # a singular value below this is rounding
+    eps = epsilon(F.L)
+    floor = max(1e-20, (0.5 * eps) ** 2) * mean_square(state.problem)
+    noise = max(mean_square_residual(balanced, data), floor)
+    posterior = Posterior.first(F, noise)
+    return prune(balanced.remembering(posterior), data)
+
+
+def aligned_components(state: State, data: LocalObservations) -> State:
+    """Return the same fit, with comparable factors in all connected parts of the data.
+
+    The data do not determine how the factors of different parts relate. They are chosen such
+    that no entry between two parts is larger than those within them.
+    """
+    if data.components() == 1:
+        return state
+    F = table_factors(state)
+    xp, r = array_namespace(F.L), F.rank
+    labels = data.component_labels()
+    seen = host(data.counts(0)) > 0
+    L, R = (host(B).copy() for B in F.blocks)
+    for part in np.unique(labels[0][seen]):
+        rows, columns = labels[0] == part, labels[1] == part
+        if min(rows.sum(), columns.sum()) >= r:
+            U, s, V = singular(Bordered(L[rows, :r], R[columns, :r]))
+            root = np.sqrt(s)[None, :]
+            L[rows, :r], R[columns, :r] = U * root, V * root
+    blocks = tuple(xp.asarray(B, device=device(F.L)) for B in (L, R))
+    fresh = state.moved(F.with_blocks(blocks))
+    noise = current(state).noise
+    return fresh.remembering(Posterior.first(table_factors(fresh), noise))
+
+
+# ---- a ridge that is given, and nonnegative factors
+
+
+def fit_ridge(
+    session: Session, data: Observations, start: Bordered, rank: int, ridge: float
+) -> tuple[State, tuple[Array, Array]]:
+    """Minimise least squares plus ½ λ (‖L‖² + ‖R‖²), that is λ times the nuclear norm of X.
+
+    λ is `ridge` times the norm that noise as large as the data would have. So `ridge` is about
+    the size of the noise relative to the data.
+
+    Returns
+    -------
+    state : State
+    ridges : pair of arrays
+        λ for every column of both blocks.
+    """
+    xp = array_namespace(data.example)
+    n1, n2 = data.shape
+    level = ridge * edge(data, data.mean_square())
+    first = start
+    if rank and not start.rank:
+        first = first_factors(data.problem(), start, min(rank, n1, n2))
+    # the ridge of offsets has the weight of one more noisy entry
+    little = ridge**2
+    ridges: Any = tuple(
+        xp.concat(
+            [xp.zeros_like(B[0, : first.rank]) + level, xp.zeros_like(B[0, first.rank :]) + little]
+        )
+        for B in first.blocks
+    )
+    problem = replace(data.problem(), ridge=ridges)
+    if not sum(B.shape[1] for B in first.blocks):
+        return problem.linearize(first), ridges
+    rules = [change(session.tol), beside_residual(1e-4)]
+    F = table_factors(session.solve(problem, first, Alternating(), rules, stage="ridge"))
+    U, s, V = singular(F)
+    least = max(1e-9, 10 * epsilon(F.L))
+    keep = int((s > least * max(float(s[0]), 1e-300)).sum()) if F.rank else 0
+    F = with_part(F, U[:, :keep], s[:keep], V[:, :keep])
+    ridges = tuple(xp.concat([g[:keep], g[first.rank :]]) for g in ridges)
+    return replace(problem, ridge=ridges).linearize(F), ridges
+
+
+def fit_non_negative(session: Session, data: Observations, start: Bordered, rank: int) -> State:
+    """Fit nonnegative factors, from the magnitudes of a spectral start."""
+    xp = array_namespace(data.example)
+    problem = data.problem()
+    first = start
+    if not start.rank:
+        first = first_factors(problem, start, min(max(rank, 1), *data.shape))
+    first = first.with_blocks(tuple(xp.abs(B) for B in first.blocks))
+    rules = [vanished(0.1 * session.tol), change(max(session.tol, 1e-5)), settled(1e-4)]
+    return session.solve(problem, first, NonNegative(), rules, stage="non-negative")

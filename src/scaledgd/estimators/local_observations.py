@@ -1,0 +1,508 @@
+"""Observed entries in the memory of one machine or device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from ..ambient import Ambient
+from ..factors import Factors
+from ..kernels import backend
+from ..linalg import epsilon, square
+from ..losses import Kept, Loss, Squared
+from ..operators import BlockProblem, Entries, Full, Operator, Weighted
+from ..problems import Observed
+from .hashing import chosen_by_hash
+from .observations import MULTIPLE, WITHIN, Model, Observations, Summary, position_of
+from .packing import host, packable
+
+Array = Any
+Index = tuple[Array, ...]
+
+_CACHES = ("_shared", "_counts", "_typical", "_scaled")
+
+
+@packable
+@dataclass(frozen=True, eq=False)
+class LocalObservations(Observations):
+    """Values at coordinates, in memory.
+
+    Attributes
+    ----------
+    index : tuple of integer arrays of shape (m,), or None if every entry is observed
+    y : array of shape (m,), or of the shape of the table if every entry is observed
+    shape : tuple of int
+    weight : array like y, optional
+        Of mean 1.
+    """
+
+    index: Index | None
+    y: Array
+    shape: tuple[int, ...]
+    weight: Array | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.y.shape)
+
+    @property
+    def example(self) -> Array:
+        return self.y
+
+    @property
+    def complete(self) -> bool:
+        return self.index is None
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """All arrays and numbers, for a fingerprint."""
+        return self.shape, self.index, self.y, self.weight
+
+    @property
+    def coordinates(self) -> Index:
+        """The coordinates of every observed entry, whether all are observed or not."""
+        if self.index is not None:
+            return self.index
+        xp = array_namespace(self.y)
+        flat = xp.arange(self.size, device=device(self.y))
+        result = []
+        for n in reversed(self.shape):
+            result.append(flat % n)
+            flat = flat // n
+        return tuple(reversed(result))
+
+    @property
+    def flat(self) -> Array:
+        """The values as a vector."""
+        return array_namespace(self.y).reshape(self.y, (-1,))
+
+    # ---- caches
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """Caches that observations at the same coordinates share."""
+        return {}
+
+    @cached_property
+    def _counts(self) -> dict[int, Array]:
+        return {}
+
+    @cached_property
+    def _typical(self) -> dict[float, float]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in _CACHES}
+
+    def forget(self) -> None:
+        """Drop the caches."""
+        for name in _CACHES:
+            self.__dict__.pop(name, None)
+
+    # ---- other values, and other entries
+
+    def with_values(self, y: Array) -> LocalObservations:
+        """Return other values at the same coordinates."""
+        other = replace(self, y=y)
+        other.__dict__.update(_shared=self._shared, _counts=self._counts)
+        return other
+
+    def scaled(self, size: float) -> LocalObservations:
+        if self.__dict__.get("_scaled", (None,))[0] != size:
+            self.__dict__["_scaled"] = size, self.with_values(scaled_by(self.y, size))
+        found: LocalObservations = self.__dict__["_scaled"][1]
+        return found
+
+    def standardised(
+        self, scales: tuple[Array | None, ...], mean: float = 0.0
+    ) -> LocalObservations:
+        y = self.y
+        for mode, d in enumerate(scales):
+            if d is not None:
+                y = y / self.along(mode, d)
+        return self.with_values(y - mean if mean else y)
+
+    def shifted(self, offsets: tuple[Array | None, ...]) -> LocalObservations:
+        y = self.y
+        for mode, b in enumerate(offsets):
+            if b is not None:
+                y = y - self.along(mode, b)
+        return self.with_values(y)
+
+    def residual(self, factors: Model) -> LocalObservations:
+        return self.with_values(self.y - self._values(factors))
+
+    def some(self, chosen: Array) -> LocalObservations:
+        """Return the entries at some positions of the flattened data."""
+        xp = array_namespace(self.y)
+        index = tuple(xp.take(i, chosen) for i in self.coordinates)
+        weight = None
+        if self.weight is not None:
+            weight = xp.take(xp.reshape(self.weight, (-1,)), chosen)
+        return LocalObservations(index, xp.take(self.flat, chosen), self.shape, weight)
+
+    def split(
+        self, fraction: float, seed: int, parts: int = 1
+    ) -> list[tuple[LocalObservations, LocalObservations]]:
+        xp, pairs = array_namespace(self.y), []
+        for hidden in chosen_by_hash(self.coordinates, fraction, seed, parts):
+            fit, test = xp.nonzero(~hidden)[0], xp.nonzero(hidden)[0]
+            if fit.shape[0] and test.shape[0]:
+                pairs.append((self.some(fit), self.some(test)))
+        return pairs
+
+    def core(self, most: int, seed: int) -> LocalObservations:
+        if self.size <= most:
+            return self
+        xp, there = array_namespace(self.y), device(self.y)
+        rng = np.random.default_rng(seed)
+        places = []
+        for mode, n in enumerate(self.shape):
+            # ties are broken at random
+            counts = self.counts(mode) + xp.asarray(rng.random(n), device=there)
+            place = xp.argsort(xp.argsort(-counts, stable=True), stable=True)
+            places.append(xp.take(place, self.coordinates[mode]))
+        reach = places[0]
+        for place in places[1:]:
+            reach = xp.where(place > reach, place, reach)
+        last = max(2, int(xp.sort(reach)[most]))
+        chosen = xp.nonzero(reach < last)[0]
+        index = tuple(xp.take(place, chosen) for place in places)
+        shape = tuple(int(xp.max(i)) + 1 for i in index)
+        return replace(self.some(chosen), index=index, shape=shape)
+
+    def sampled(self, mode: int, count: int, seed: int) -> LocalObservations:
+        rng = np.random.default_rng(seed)
+        chosen = np.sort(rng.choice(self.shape[mode], count, replace=False))
+        return self.slices(mode, array_namespace(self.y).asarray(chosen, device=device(self.y)))
+
+    def slices(self, mode: int, chosen: Array) -> LocalObservations:
+        xp = array_namespace(self.y)
+        shape = tuple(chosen.shape[0] if k == mode else n for k, n in enumerate(self.shape))
+        if self.index is None:
+            weight = None if self.weight is None else xp.take(self.weight, chosen, axis=mode)
+            return LocalObservations(None, xp.take(self.y, chosen, axis=mode), shape, weight)
+        place = np.full(self.shape[mode], -1)
+        place[host(chosen)] = np.arange(chosen.shape[0])
+        position = xp.take(xp.asarray(place, device=device(self.y)), self.index[mode])
+        inside = xp.nonzero(position >= 0)[0]
+        some = self.some(inside)
+        index = tuple(
+            xp.take(position, inside) if k == mode else i for k, i in enumerate(some.coordinates)
+        )
+        return LocalObservations(index, some.y, shape, some.weight)
+
+    def stacked(self, other: LocalObservations) -> LocalObservations:
+        xp, n = array_namespace(self.y), self.shape[0]
+        shape = (n + other.shape[0], *self.shape[1:])
+        weight = None
+        if self.weight is not None:
+            weight = xp.concat([xp.reshape(self.weight, (-1,)), xp.ones_like(other.flat)])
+        if self.index is None and other.index is None and weight is None:
+            return LocalObservations(None, xp.concat([self.y, other.y]), shape)
+        index = tuple(
+            xp.concat([a, b + (n if k == 0 else 0)])
+            for k, (a, b) in enumerate(zip(self.coordinates, other.coordinates, strict=True))
+        )
+        return LocalObservations(index, xp.concat([self.flat, other.flat]), shape, weight)
+
+    # ---- reductions
+
+    def counts(self, mode: int) -> Array:
+        if mode not in self._counts:
+            self._counts[mode] = self._sums(mode, None)
+        return self._counts[mode]
+
+    def total_weight(self, mode: int) -> Array:
+        """Return the sum of the weights in every slice of a mode; counts if there are none."""
+        if self.weight is None:
+            return self.counts(mode)
+        return self._sums(mode, array_namespace(self.y).reshape(self.weight, (-1,)))
+
+    def means(self, mode: int, extra: float = 0.0) -> Array:
+        xp, n = array_namespace(self.y), self.counts(mode)
+        n = n + extra if extra else xp.where(n > 0, n, xp.ones_like(n))
+        return self._sums(mode, self.flat) / n
+
+    def medians(self, mode: int) -> Array:
+        return self._medians(self.y, mode)
+
+    def median_sizes(self, mode: int) -> Array:
+        return self._medians(array_namespace(self.y).abs(self.y), mode)
+
+    def squares(self, mode: int, robust: bool = False) -> Array:
+        xp = array_namespace(self.y)
+        if robust:
+            off = self.y - self.along(mode, self.medians(mode))
+            return self.counts(mode) * (1.4826 * self._medians(xp.abs(off), mode)) ** 2
+        off = self.y - self.along(mode, self.means(mode))
+        return self._sums(mode, xp.reshape(off * off, (-1,)))
+
+    def mean(self) -> float:
+        return float(array_namespace(self.y).mean(self.y))
+
+    def mean_square(self) -> float:
+        return float(array_namespace(self.y).mean(self.y * self.y))
+
+    def magnitude(self) -> float:
+        return magnitude(self.y)
+
+    def typical(self, quantile: float = 0.5) -> float:
+        if quantile not in self._typical:
+            zeros = int(backend(self.y).within(self.y, 0.0)[1])
+            below = zeros + int(quantile * (self.size - zeros - 1))
+            self._typical[quantile] = (
+                float(backend(self.y).kth_magnitude(self.y, self.size - below))
+                if zeros < self.size
+                else 0.0
+            )
+        return self._typical[quantile]
+
+    def components(self) -> int:
+        if self.index is None:
+            return 1
+        if "components" not in self._shared:
+            self._shared["components"] = backend(*self.index).parts(self.index, self.shape)
+        return int(self._shared["components"])
+
+    def component_labels(self) -> list[Any]:
+        index = self.coordinates
+        return [host(labels) for labels in backend(*index).labels(index, self.shape)]
+
+    # ---- problems
+
+    @property
+    def operator(self) -> Any:
+        """The unweighted operator (`Full` or `Entries`) that observes these entries."""
+        if "operator" not in self._shared:
+            whole = self.index is None
+            self._shared["operator"] = (
+                Full(self.shape) if whole else Entries(self.index, self.shape)  # type: ignore[arg-type]
+            )
+        return self._shared["operator"]
+
+    @property
+    def weighted_operator(self) -> Operator:
+        """The operator with the square roots of the weights, if there are any."""
+        if self.weight is None:
+            plain: Operator = self.operator
+            return plain
+        return Weighted(self.operator, array_namespace(self.y).sqrt(self.weight))
+
+    def problem(self, loss: Loss | None = None) -> Observed:
+        operator = self.weighted_operator
+        y = self.y * operator.root if isinstance(operator, Weighted) else self.y
+        return Observed(operator, y, Squared() if loss is None else loss)
+
+    # ---- reductions of a residual
+
+    def squared_errors(self, factors: Model, scales: Any = None) -> Array:
+        index = self.coordinates
+        estimate = factors.gather(index)
+        off = (estimate if scales is None else scales.undo(estimate, index)) - self.flat
+        return off * off if self.weight is None else off * off * self.weight
+
+    def residual_scale(self, factors: Model) -> float:
+        return scale_of(self._weighted_residual(factors))
+
+    def residual_quantile(self, factors: Model, fraction: float) -> float:
+        r = self._weighted_residual(factors)
+        return float(backend(r).kth_magnitude(r, position_of(fraction, self.size)))
+
+    def within(self, factors: Model, limit: float) -> int:
+        r = self._weighted_residual(factors)
+        return int(backend(r).within(r, limit)[1])
+
+    def rejected(self, factors: Model, limit: float) -> tuple[float, list[Array]]:
+        xp, r = array_namespace(self.y), self._weighted_residual(factors)
+        kept, count, *_ = backend(r).within(r, limit)
+        kept = xp.reshape(xp.astype(kept, self.y.dtype), (-1,))
+        shares = []
+        for mode in range(len(self.shape)):
+            n = self.counts(mode)
+            share = 1 - self._sums(mode, kept) / xp.where(n > 0, n, xp.ones_like(n))
+            shares.append(xp.where(n > 0, share, xp.zeros_like(n)))
+        return 1 - int(count) / self.size, shares
+
+    def clean_residual(self, factors: Model) -> tuple[Ambient, float, float]:
+        xp, whole = array_namespace(self.y), math.prod(self.shape)
+        r = self._weighted_residual(factors)
+        keep = xp.abs(r) <= MULTIPLE * scale_of(r)
+        W = xp.where(keep, r, xp.zeros_like(r))
+        rms = math.sqrt(float(xp.sum(W * W)) / whole)
+        kept = float(xp.sum(xp.astype(keep, W.dtype))) / whole
+        return self.weighted_operator.adjoint(W), rms, kept
+
+    def rows_without_outliers(
+        self,
+        factors: Model,
+        mode: int,
+        floor: float,
+        ridge: Array | None = None,
+        rounds: int = 40,
+    ) -> Any:
+        xp = array_namespace(self.y)
+        F: Factors = factors.with_blocks(
+            tuple(0 * B if k == mode else B for k, B in enumerate(factors.blocks))
+        )
+        problem = self.problem()
+        operator, y = problem.operator, problem.y
+        limit: Any = None
+        kept: Any = None
+        for _ in range(rounds):
+            residual = operator.residual(F, y)
+            size = xp.abs(residual)
+            scale = MULTIPLE * 1.4826 * self._medians(size, mode)
+            # the limit always falls: outliers on one side can hold the scale of a row up
+            fallen = scale if limit is None else xp.where(scale < 0.6 * limit, scale, 0.6 * limit)
+            limit = xp.where(fallen > floor, fallen, floor + 0 * fallen)
+            now = size <= self.along(mode, limit)
+            if kept is not None and bool(xp.all(limit <= floor)) and bool(xp.all(now == kept)):
+                break
+            kept = now
+            rows = BlockProblem(F, mode, y, Kept(now), ridge, residual=residual)
+            F = F.moved(mode, -operator.exact_step(rows))
+        return F
+
+    # ---- per-entry arrays
+
+    def _values(self, factors: Model) -> Array:
+        """The values of a model at the entries, in the shape of y."""
+        return factors.full() if self.index is None else factors.gather(self.index)
+
+    def _weighted_residual(self, factors: Model) -> Array:
+        problem = self.problem()
+        return problem.operator.residual(factors, problem.y)
+
+    def _sums(self, mode: int, values: Array | None) -> Array:
+        """Sums of values, one per entry, over every slice of a mode; of ones if None."""
+        xp = array_namespace(self.y)
+        if self.index is None:
+            whole = xp.reshape(xp.ones_like(self.y) if values is None else values, self.shape)
+            return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
+        rows, n = self.index[mode], self.shape[mode]
+        return backend(self.y).sums(rows, values, n, self.y)
+
+    def along(self, mode: int, values: Array) -> Array:
+        """One value per slice of a mode, repeated for every entry, in the shape of y."""
+        xp = array_namespace(self.y)
+        if self.index is None:
+            return xp.reshape(values, [-1 if k == mode else 1 for k in range(len(self.shape))])
+        return xp.take(values, self.index[mode])
+
+    def _medians(self, values: Array, mode: int) -> Array:
+        """Medians of values, in the shape of y, over every slice of a mode; 0 if empty."""
+        return self.operator.rows(values).medians(values, mode)
+
+    # ---- what a fit leaves
+
+    def summary(
+        self,
+        estimate: Model,
+        offsets: tuple[Array | None, ...] = (),
+        size: float = 1.0,
+        scales: tuple[Array | None, ...] = (),
+        threshold: float | None = None,
+    ) -> Summary:
+        """Return what a fit leaves of the data.
+
+        Parameters
+        ----------
+        estimate : LowRank or Tucker
+            In the units of the data.
+        offsets : tuple of arrays or None, one per mode
+            Added to the estimate.
+        size : float
+        scales : tuple of arrays or None, one per mode
+            The residual is measured in units of `size` times the scales.
+        threshold : float, optional
+            What exceeds it, in these units, is an outlier.
+        """
+        xp = array_namespace(self.y)
+        r = self.operator.residual(estimate, self.y)  # the estimate less the data
+        for mode, b in enumerate(offsets):
+            r = r if b is None else r + self.along(mode, b)
+        r = xp.reshape(r, (-1,))
+        unit: Any = size
+        for mode, d in enumerate(scales):
+            if d is not None:
+                unit = unit * xp.reshape(self.along(mode, d) + 0 * self.y, (-1,))
+        plain = isinstance(unit, float) and 1e-100 < unit < 1e100 and threshold is None
+        scaled = r if plain else r / unit
+        if self.weight is not None:
+            scaled = scaled * xp.sqrt(xp.reshape(self.weight, (-1,)))
+        mean_unit = unit * unit if isinstance(unit, float) else float(xp.mean(unit * unit))
+        if threshold is None:
+            squares = float(square(scaled))
+            squares = squares / unit**2 if plain else squares
+            return Summary(float(r.shape[0]), squares, mean_unit)
+        kept, inside, sums, _ = backend(scaled).within(scaled, threshold)
+        found = self._sparse(-r, ~kept)
+        return Summary(float(inside), float(sums), mean_unit, found, scale_of(scaled))
+
+    def _sparse(self, values: Array, chosen: Array) -> Any:
+        """Values of some entries as a SciPy sparse array."""
+        from scipy.sparse import coo_array
+
+        where = array_namespace(chosen).nonzero(chosen)[0]
+        values = host(array_namespace(values).take(values, where))
+        if self.index is None:
+            index: Any = np.unravel_index(host(where), self.shape)
+        else:
+            index = tuple(host(array_namespace(i).take(i, where)) for i in self.index)
+        return coo_array((values, index), shape=self.shape)
+
+    def without_outliers(self, factors: Model, threshold: float | None) -> LocalObservations:
+        """Return the entries with weights, those of outliers 0."""
+        xp = array_namespace(self.y)
+        weight = xp.ones_like(self.y) if self.weight is None else self.weight
+        if threshold is not None:
+            off = xp.abs(self.operator.residual(factors, self.y)) * xp.sqrt(weight)
+            weight = xp.where(off > threshold, xp.zeros_like(off), weight)
+        return replace(self, weight=weight)
+
+
+def scale_of(values: Array) -> float:
+    """Return a robust standard deviation: of the values within three of it."""
+    if not math.prod(values.shape):
+        return 0.0
+    scale = 1.4826 * float(backend(values).median_magnitude(values))
+    for _ in range(20):
+        _, count, squares, _ = backend(values).within(values, MULTIPLE * scale)
+        if not int(count) or scale == 0.0:
+            break
+        last, scale = scale, math.sqrt(float(squares) / int(count) / WITHIN)
+        if abs(scale - last) < 1e-3 * last:
+            break
+    return scale
+
+
+def magnitude(y: Array) -> float:
+    """Return a power of two near the root mean square of an array; 1 if it is zero or empty."""
+    xp, size = array_namespace(y), math.prod(y.shape)
+    largest = float(xp.max(xp.abs(y))) if size else 0.0
+    if largest == 0.0:
+        return 1.0
+    exponent, safe = math.frexp(largest)[1], 100 if epsilon(y) < 1e-10 else 12
+    small = y
+    if abs(exponent) > safe:  # squares of these may not be numbers
+        small = small * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
+    rms = math.sqrt(float(square(small)) / size)
+    exponent = exponent if abs(exponent) > safe else 0
+    return math.ldexp(1.0, min(1023, max(-1021, exponent + math.frexp(rms)[1])))
+
+
+def scaled_by(y: Array, size: float) -> Array:
+    """Divide y by a power of two of any size."""
+    if size == 1.0:
+        return y
+    safe = 1e100 if epsilon(y) < 1e-10 else 1e30
+    if 1 / safe < size < safe:
+        return y * (1 / size)
+    half = 2.0 ** (math.frexp(size)[1] // 2)
+    return y / half / (size / half)

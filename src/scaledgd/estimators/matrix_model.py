@@ -1,0 +1,372 @@
+"""The model that a fit of a table leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import Bordered, LowRank
+from ..linalg import epsilon, fix_signs
+from ..methods import NonNegative
+from ..solve import State, solve
+from ..variational import Posterior, current
+from . import validation
+from .choosing import Reading
+from .fitting import degrees, has_posterior
+from .local_observations import LocalObservations
+from .models import EntrywiseModel, Index
+from .observations import WITHIN, Summary
+from .packing import packable
+from .robust import Outliers, threshold
+from .scaling import Choice, Scales, bordered, empty, singular, table_factors, with_part
+from .uncertainty import Spread
+from .units import Units
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class TableFit:
+    """What a search ends with, before rows are solved anew.
+
+    Attributes
+    ----------
+    reading : Reading
+    state : State
+    ridge : pair of arrays, optional
+        A ridge that was given, for both blocks.
+    threshold : float, optional
+    """
+
+    reading: Reading
+    state: State
+    ridge: Any = None
+    threshold: float | None = None
+
+    @classmethod
+    def of_iterate(
+        cls, state: State, reading: Reading, data: LocalObservations, robust: bool, plain: bool
+    ) -> TableFit:
+        """Return what an iterate amounts to, for a fit that is cut short.
+
+        Parameters
+        ----------
+        state : State
+        reading : Reading
+        data : LocalObservations
+        robust : bool
+            Whether outliers are rejected.
+        plain : bool
+            Whether factors are nonnegative, without a posterior.
+        """
+        limit = threshold(state) if robust else None
+        F = bordered(state.factors, empty(data, reading.choice, reading.scales))
+        if not plain:
+            state = state.moved(F)
+            state = state.remembering(current(state))
+        return cls(reading, state, getattr(state.problem, "ridge", None), limit)
+
+
+@packable
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatrixModel(EntrywiseModel):
+    """A low-rank table with offsets, in units of the fit: X = size · d₁ d₂ (L Rᵀ + offsets).
+
+    Attributes
+    ----------
+    choice : Choice
+    scales : Scales
+        Those of the rows that were fitted.
+    factors : Bordered
+        Rows solved against the right factor.
+    ridge : array of shape (q,), optional
+        A ridge that was given; otherwise the posterior says it.
+    posterior : Posterior, optional
+    units : Units, optional
+        Units of columns in which the fit was made.
+    non_negative : bool
+    outliers_expected : "auto", a fraction, or None
+    """
+
+    choice: Choice = field(default_factory=Choice)
+    scales: Scales = field(default_factory=lambda: Scales(None, None))
+    factors: Bordered
+    ridge: Array | None = None
+    posterior: Posterior | None = None
+    units: Units | None = None
+    non_negative: bool = False
+    outliers_expected: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        fit: TableFit,
+        data: LocalObservations,
+        settings: dict[str, Any],
+        outliers: Outliers | None = None,
+        non_negative: bool = False,
+    ) -> MatrixModel:
+        """Return the model of a fit: rows solved anew, and the noise."""
+        F, reading, ridge = table_factors(fit.state), fit.reading, fit.ridge
+        posterior = None
+        if ridge is None and has_posterior(fit.state):
+            posterior = current(fit.state)
+            posterior = replace(posterior, noise=float(posterior.noise))
+        model = cls(
+            observations=data,
+            size=reading.size,
+            threshold=fit.threshold,
+            settings=settings,
+            trail=list(reading.trail),
+            choice=reading.choice,
+            scales=reading.scales,
+            factors=F,
+            ridge=None if ridge is None else ridge[0],
+            posterior=posterior,
+            units=reading.units,
+            non_negative=non_negative,
+            outliers_expected=outliers,
+        )
+        F, known = model.solve_rows(data)
+        model = replace(model, factors=F, scales=known)
+        free, noise = model._noise(model._summary)
+        found = replace(model, free=free, noise=noise)
+        found.__dict__["_summary"] = model._summary
+        return found
+
+    # ---- rows
+
+    def normalised(self, data: LocalObservations) -> LocalObservations:
+        """Return data in the units of columns and divided by the size."""
+        return (data if self.units is None else self.units.apply(data)).scaled(self.size)
+
+    def solve_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
+        """Return scores and offsets of rows, each a function of that row alone."""
+        xp, R = array_namespace(self.factors.R), self.factors.R
+        data = self.normalised(data)
+        known = self.scales.for_rows(data)
+        data = known.apply(data)
+        n, q = data.shape[0], R.shape[1] - self.choice.columns + self.choice.rows
+        blank = xp.zeros_like(data.counts(0))[:, None]
+        L = xp.concat([blank] * q, axis=1) if q else blank[:, :0]
+        u = 1 + 0 * blank[:, 0] if known.rows is None else 1 / known.rows
+        F = Bordered(L, R, u if self.choice.columns else None, self.factors.v)
+        if not q or not n or not data.size:
+            return F, known
+        problem = data.problem()
+        ridge = self.ridge
+        if self.posterior is not None:
+            ridge = self.posterior.ridge(F, 0, problem.operator.coverage(None, data.y))
+        if self.non_negative:
+            positive = F.with_blocks((F.L + 1.0, F.R))
+            found = solve(problem, positive, NonNegative(update=(0,)), max_iter=100)
+            return table_factors(found.state), known
+        if self.threshold is not None:
+            return data.rows_without_outliers(F, 0, self.threshold, ridge), known
+        # without noise a second step corrects the rounding of the first
+        least = max(1e-12, epsilon(R))
+        noisy = self.posterior is not None and self.posterior.noise > least
+        for _ in range(1 if noisy else 2):
+            F = F.moved(0, -problem.block_step(F, 0, ridge))
+        return F, known
+
+    def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
+        F, known = self.solve_rows(data)
+        return self._in_units(F, index, known)
+
+    # ---- values
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """The fitted attributes that do not need a pass over the data."""
+        F, known, size = self.factors, self.scales, self.size
+        r = F.rank
+        rows = size if known.rows is None else size * known.rows[:, None]
+        columns = 1.0 if known.columns is None else known.columns[:, None]
+        if self.units is not None:
+            columns = columns * self.units.scale[:, None]
+        plain = Bordered(rows * F.L[:, :r], columns * F.R[:, :r])
+        U, s, V = singular(plain)
+        blank = [0 * self.observations.counts(k) for k in (0, 1)]
+        factors = LowRank(*(x[:, None] for x in blank))
+        if r:
+            phase = fix_signs(V)
+            U, V = U * phase[None, :], V * phase[None, :]
+            # nonnegative factors are parts, and stay as they are
+            held = plain if self.non_negative else with_part(plain, U, s, V)
+            factors = LowRank(held.L, held.R)
+        row, column = self._offsets(*blank)
+        return {
+            "factors_": factors,
+            "rank_": r,
+            "components_": V.T,
+            "singular_values_": s,
+            "row_offset_": row,
+            "column_offset_": column,
+            "rank_path_": self.trail,
+            **self._named_choice(),
+        }
+
+    def _offsets(self, row: Array, column: Array) -> tuple[Array, Array]:
+        """Offsets of rows and columns in the units of the data.
+
+        They are additive: b stands beside 1/d₂ and c beside 1/d₁, and the mean goes with the
+        side that is not scaled.
+        """
+        F, known, size, r = self.factors, self.scales, self.size, self.factors.rank
+        if F.v is not None:
+            row = row + F.L[:, r] + (known.mean if known.columns is None else 0.0)
+        if F.u is not None:
+            also = F.v is None or known.columns is not None
+            column = column + F.R[:, r] + (known.mean if also else 0.0)
+        row = size * (row if known.rows is None else row * known.rows)
+        column = size * (column if known.columns is None else column * known.columns)
+        if self.units is not None:
+            column = column * self.units.scale + self.units.offset
+        return row, column
+
+    def _named_choice(self) -> dict[str, str]:
+        """Offsets and scales that were used, as the parameters name them."""
+        center, scale = self.choice.center, self.choice.scale
+        if self.units is not None:
+            with_columns = {"none": "columns", "rows": "both"}
+            center = with_columns.get(center, center)
+            scale = with_columns.get(scale, scale) if self.units.scaled else scale
+        return {"center_": center, "scale_": scale}
+
+    @cached_property
+    def _summary(self) -> Summary:
+        known, found = self.scales, self.attributes
+        centred = self.choice.center != "none" or self.units is not None
+        offsets = (found["row_offset_"], found["column_offset_"]) if centred else ()
+        columns = known.columns
+        if self.units is not None:
+            columns = self.units.scale if columns is None else columns * self.units.scale
+        scales = (known.rows, columns)
+        factors = found["factors_"]
+        return self.observations.summary(factors, offsets, self.size, scales, self.threshold)
+
+    def _noise(self, left: Summary) -> tuple[float, float]:
+        """The degrees of freedom, and the variance of the noise in units of the fit."""
+        shape, size = self.observations.shape, self.observations.size
+        free = left.count - degrees(self.factors.rank, shape)
+        free -= (shape[0] if self.choice.rows else 0) + (shape[1] if self.choice.columns else 0)
+        if self.posterior is not None and free < 0.5 * left.count:
+            variance = self.posterior.noise
+        else:
+            variance = left.squares / max(free, 0.1 * left.count, 1.0)
+        if isinstance(self.outliers_expected, float | int):
+            # a fraction may reject far more than outliers
+            lost = max(size - left.count + free, 0.1 * size, 1.0)
+            variance = left.scale**2 * size / lost
+        rejecting = self.threshold is not None and self.outliers_expected == "auto"
+        return free, variance / (WITHIN if rejecting else 1.0)
+
+    @property
+    def published(self) -> dict[str, Any]:
+        left = self._summary
+        found = {**self.attributes, "noise_variance_": self.noise * left.mean_unit}
+        if self.threshold is not None:
+            found["threshold_"] = float(self.threshold * self.size)
+            found["outliers_"] = left.outliers
+        return found
+
+    def at(self, index: Index) -> Array:
+        found = self.attributes
+        xp = array_namespace(found["row_offset_"])
+        row, column = (xp.take(found[f"{k}_offset_"], i) for k, i in zip(SIDES, index, strict=True))
+        return found["factors_"].gather(index) + (row + column)
+
+    def full(self) -> Array:
+        found = self.attributes
+        offsets = found["row_offset_"][:, None] + found["column_offset_"][None, :]
+        return found["factors_"].full() + offsets
+
+    def values(self, factors: Bordered, index: Index | None) -> Array:
+        return self._in_units(factors, index, self.scales)
+
+    def _in_units(self, F: Bordered, index: Index | None, known: Scales) -> Array:
+        X = (F.full() if index is None else F.gather(index)) + known.mean
+        X = X * self._unit(index, known)
+        if self.units is None:
+            return X
+        return self.units.undo(X, None if index is None else index[1])
+
+    def _unit(self, index: Index | None, known: Scales) -> Array | float:
+        unit: Any = self.size
+        for k, d in enumerate((known.rows, known.columns)):
+            if d is not None and index is None:
+                unit = unit * (d[:, None] if k == 0 else d[None, :])
+            elif d is not None and index is not None:
+                unit = unit * array_namespace(d).take(d, index[k])
+        return unit
+
+    def unit(self, index: Index | None) -> Array | float:
+        unit = self._unit(index, self.scales)
+        if self.units is None:
+            return unit
+        d = self.units.scale
+        return unit * (d[None, :] if index is None else array_namespace(d).take(d, index[1]))
+
+    # ---- how sure it is
+
+    @property
+    def sure_of_bias(self) -> bool:
+        return self.ridge is None
+
+    def spread(self) -> Spread:
+        F = self.factors
+        data = self.scales.apply(self.normalised(self.observations))
+        data = data.without_outliers(F, self.threshold)
+        coverage = data.operator.coverage(data.weight, data.weight)
+        posterior = self.posterior
+        if posterior is None:
+            posterior = Posterior.first(F, self.noise)
+            if self.ridge is not None:
+                # the given ridge may have taken away more than the noise asks for
+                ridge = posterior.ridge(F, 0, coverage)
+                F = F.moved(0, -data.problem().linearize(F).view.block_step(0, ridge=ridge))
+        ridges = tuple(posterior.ridge(F, k, coverage) for k in (0, 1))
+        return Spread(F, data, ridges, self.noise)
+
+    def validate(self) -> None:
+        super().validate()
+        must, shaped, number = validation.must, validation.shaped, validation.number
+        must(len(self.observations.shape) == 2, "data that are no table")
+        n1, n2 = self.observations.shape
+        F, known, choice = self.factors, self.scales, self.choice
+        validation.factors(F, Bordered, (n1, n2))
+        shaped(F.u, (n1,), optional=True)
+        shaped(F.v, (n2,), optional=True)
+        must(isinstance(known, Scales), "no scales")
+        shaped(known.columns, (n2,), optional=True)
+        shaped(known.rows, (n1,), optional=True)
+        for x in (known.mean, known.unit, 0.0 if known.typical is None else known.typical):
+            number(x)
+        must(isinstance(choice, Choice), "no choice")
+        for word in (choice.center, choice.scale):
+            must(word in ("none", "rows", "columns", "both"), "a choice")
+        must(choice.rows == (F.v is not None), "offsets")
+        must(choice.columns == (F.u is not None), "offsets")
+        must(isinstance(self.non_negative, bool), "a choice")
+        must((self.threshold is None) == (self.outliers_expected is None), "the threshold")
+        widths = [B.shape[1] for B in F.blocks]
+        shaped(self.ridge, (widths[0],), optional=True)
+        if self.units is not None:
+            must(isinstance(self.units, Units), "the units")
+            shaped(self.units.offset, (n2,))
+            shaped(self.units.scale, (n2,), least=0)
+        if self.posterior is not None:
+            p = self.posterior
+            must(isinstance(p, Posterior), "the posterior")
+            number(p.noise, least=0)
+            for k, (width, n) in enumerate(zip(widths, (n1, n2), strict=True)):
+                shaped(p.prior[k], (width,), least=0)
+                shaped(p.variance[k], (n, width), least=0)
+                shaped(p.total[k], (width, width))
+
+
+SIDES = ("row", "column")

@@ -1,0 +1,155 @@
+"""What models of tables and tensors share: values at coordinates, and how sure they are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from . import validation
+from .local_observations import LocalObservations
+from .uncertainty import Spread, conformal_quantile, conformal_scores, student_quantile
+
+Array = Any
+Index = tuple[Array, ...]
+Trail = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EntrywiseModel(ABC):
+    """All that a fit of a table or a tensor leaves.
+
+    Attributes
+    ----------
+    observations : LocalObservations
+        What was fitted, as it came.
+    held : LocalObservations, optional
+        What was held out for conformal intervals.
+    scores : array, optional
+        Conformal scores of the entries held out, sorted.
+    size : float
+        The power of two that the data are divided by.
+    noise : float
+        The variance of the noise, in units of the fit.
+    free : float
+        The degrees of freedom that the noise was estimated with.
+    threshold : float, optional
+        The residual that outliers exceed, in units of the fit.
+    settings : dict
+        The parameters that the model depends on.
+    trail : list of dict
+        How the rank was found.
+    """
+
+    observations: LocalObservations
+    held: LocalObservations | None = None
+    scores: Array | None = None
+    size: float = 1.0
+    noise: float = 0.0
+    free: float = 0.0
+    threshold: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    trail: Trail = field(default_factory=list)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("attributes", "_summary")}
+
+    @property
+    @abstractmethod
+    def published(self) -> dict[str, Any]:
+        """The fitted attributes of the estimator, by name, in the units of the data."""
+
+    @property
+    @abstractmethod
+    def sure_of_bias(self) -> bool:
+        """Whether the ridge was learnt, so that its bias is part of the variance."""
+
+    @abstractmethod
+    def spread(self) -> Spread:
+        """Return how sure the factors are."""
+
+    @abstractmethod
+    def values(self, factors: Any, index: Index | None) -> Array:
+        """Return the values of factors of this model, in the units of the data.
+
+        Parameters
+        ----------
+        factors : Bordered or Tucker
+            Those of the model, or others like them.
+        index : tuple of integer arrays, one per mode, or None for all entries
+        """
+
+    @abstractmethod
+    def unit(self, index: Index | None) -> Array | float:
+        """Return the units of the variance, at coordinates or everywhere."""
+
+    @abstractmethod
+    def at(self, index: Index) -> Array:
+        """Return the estimates at coordinates."""
+
+    @abstractmethod
+    def full(self) -> Array:
+        """Return the whole estimate as an array."""
+
+    @abstractmethod
+    def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
+        """Return estimates of other rows (slices of mode 0), at coordinates or everywhere."""
+
+    def deviation(self, index: Index) -> Array:
+        """Return standard errors at coordinates, with the bias of a ridge that was given."""
+        spread, unit = self.spread(), self.unit(index)
+        variance = spread.variance(index)
+        if not self.sure_of_bias:
+            off = (self.values(spread.factors, index) - self.at(index)) / unit
+            variance = variance + off * off
+        return array_namespace(variance).sqrt(variance) * unit
+
+    def interval(self, index: Index, level: float) -> tuple[Array, Array]:
+        """Return the middle and the half width of intervals for the true entries."""
+        spread = self.spread()
+        variance = spread.variance(index)
+        std = array_namespace(variance).sqrt(variance)
+        half = student_quantile(level, self.free) * std * self.unit(index)
+        return self.values(spread.factors, index), half
+
+    def conformal_half_width(self, index: Index, level: float) -> Array:
+        """Return the half width of conformal intervals for new observations."""
+        if self.scores is None:
+            raise ValueError(
+                'kind="conformal" needs entries that the fit did not see: fit with calibrate=0.1, '
+                "which holds out a tenth of them"
+            )
+        return conformal_quantile(self.scores, level) * self.tolerance(index)
+
+    def tolerance(self, index: Index) -> Array:
+        """Return how far off a new observation is expected to be: the unit of the scores."""
+        spread, xp = self.spread(), array_namespace(self.observations.y)
+        std = xp.sqrt(spread.variance(index) + spread.noise)
+        little = 1e-12 * self.observations.magnitude() + float(xp.finfo(std.dtype).smallest_normal)
+        return std * self.unit(index) + little
+
+    def scores_of(self, held: LocalObservations | None, clip: Any) -> Array | None:
+        """Return conformal scores of entries that the fit did not see."""
+        if held is None:
+            return None
+        index, xp = held.coordinates, array_namespace(held.y)
+        off = xp.abs(held.flat - clip(self.at(index)))
+        return conformal_scores(off, self.tolerance(index))
+
+    def validate(self) -> None:
+        """Raise a FileError if the model does not make sense."""
+        validation.observations(self.observations)
+        if self.held is not None:
+            validation.observations(self.held)
+            validation.must(self.held.shape == self.observations.shape, "what was held out")
+        if self.scores is not None:
+            validation.shaped(self.scores, (self.scores.shape[0],), least=0)
+        validation.must(validation.number(self.size) > 0, "the size")
+        validation.number(self.noise, least=0)
+        validation.number(self.free)
+        if self.threshold is not None:
+            validation.number(self.threshold, least=0)
+        validation.must(isinstance(self.settings, dict), "what the model depends on")
+        validation.trail(self.trail)

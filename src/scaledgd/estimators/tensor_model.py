@@ -1,0 +1,240 @@
+"""The model that a fit of a tensor leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import Tucker
+from ..solve import State
+from . import validation
+from .local_observations import LocalObservations
+from .models import EntrywiseModel, Index, Trail
+from .packing import packable
+from .robust import threshold
+from .tucker import TensorFit, degrees, ridges, spectra, tucker_factors
+from .uncertainty import Spread
+
+Array = Any
+Offsets = tuple[Array | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorReading:
+    """How the factors of an iterate map to the data.
+
+    Attributes
+    ----------
+    size : float
+        The power of two that the data were divided by.
+    offsets : tuple of arrays or None, one per mode
+    trail : list of dict
+        How the ranks were found, so far.
+    """
+
+    size: float
+    offsets: Offsets
+    trail: Trail = field(default_factory=list)
+
+    def fit_of(self, state: State, data: LocalObservations, robust: bool) -> TensorFit:
+        """Return what an iterate amounts to, for a fit that is cut short."""
+        F = tucker_factors(state)
+        noise = 2 * float(state.value) / max(data.size - degrees(F.ranks, data.shape), 1)
+        return TensorFit(spectra(F)[0], noise, threshold(state) if robust else None)
+
+
+@packable
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TensorModel(EntrywiseModel):
+    """A Tucker model with additive offsets, in units of the fit.
+
+    Attributes
+    ----------
+    factors : Tucker
+        What new slices of mode 0 are solved against.
+    solved : Tucker
+        The same with the first factor solved anew.
+    offsets : tuple of arrays or None, one per mode
+    own : array of shape (n1,)
+        Offsets of the slices of mode 0, found with `solved`.
+    own_offset : bool
+        Whether slices of mode 0 have offsets.
+    ridge_noise : float
+        The noise that the ridge assumes.
+    center : str
+    given_ridge : bool
+        Whether the ridge was given rather than learnt.
+    """
+
+    factors: Tucker
+    solved: Tucker
+    offsets: Offsets = ()
+    own: Array = None
+    own_offset: bool = False
+    ridge_noise: float = 0.0
+    center: str = "none"
+    given_ridge: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        fit: TensorFit,
+        reading: TensorReading,
+        data: LocalObservations,
+        settings: dict[str, Any],
+        center: str,
+        given_ridge: bool,
+    ) -> TensorModel:
+        """Return the model of a fit: slices of mode 0 solved anew."""
+        model = cls(
+            observations=data,
+            size=reading.size,
+            noise=fit.noise,
+            threshold=fit.threshold,
+            settings=settings,
+            trail=list(reading.trail),
+            factors=fit.factors,
+            solved=fit.factors,
+            offsets=reading.offsets,
+            own_offset=center in ("rows", "both"),
+            ridge_noise=fit.noise if fit.ridge_noise is None else fit.ridge_noise,
+            center=center,
+            given_ridge=given_ridge,
+        )
+        F, own = model.solve_slices(data)
+        ranks = spectra(F)[0].ranks
+        lost = sum(b.shape[0] for b in reading.offsets if b is not None)
+        free = float(data.size - degrees(ranks, data.shape) - lost)
+        return replace(model, solved=F, own=own, free=free)
+
+    def solve_slices(self, data: LocalObservations) -> tuple[Tucker, Array]:
+        """Return the rows of the first factor, and the offset of every slice of mode 0."""
+        xp = array_namespace(data.y)
+        data = data.scaled(self.size).shifted((None, *self.offsets[1:]))
+        U = self.factors.factors
+        own = xp.zeros_like(data.counts(0))
+        blank = xp.zeros_like(U[0][:1, :]) + own[:, None]
+        F = Tucker((blank, *U[1:]), self.factors.core)
+        ridge = ridges(self.factors, self.ridge_noise)[0]
+        if not data.size:
+            return F, own
+        for _ in range(20 if self.own_offset else 1):
+            shifted = data.shifted((own,)) if self.own_offset else data
+            if self.threshold is not None:
+                F = shifted.rows_without_outliers(F, 0, self.threshold, ridge)
+            else:
+                problem = shifted.problem()
+                for _ in range(2):
+                    F = F.moved(0, -problem.block_step(F, 0, ridge))
+            if self.own_offset:
+                own = own + shifted.residual(F).means(0, extra=1)
+        return F, own
+
+    def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
+        F, own = self.solve_slices(data)
+        X = F.full() if index is None else F.gather(index)
+        for k, b in enumerate(self.offsets):
+            if b is not None:
+                X = X + _along(own if k == 0 else b, k, len(self.offsets), index)
+        return X * self.size
+
+    # ---- values
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """The fitted attributes that do not need a pass over the data."""
+        F, values = spectra(Tucker(self.solved.factors, self.size * self.solved.core))
+        offsets = tuple(
+            None if b is None else self.size * (self.own if k == 0 else b)
+            for k, b in enumerate(self.offsets)
+        )
+        return {
+            "factors_": F,
+            "rank_": F.ranks,
+            "singular_values_": values,
+            "components_": tuple(U.T for U in F.factors),
+            "offsets_": offsets,
+            "rank_path_": self.trail,
+            "noise_variance_": float(self.noise * self.size * self.size),
+            "center_": self.center,
+            "scale_": "none",
+        }
+
+    @property
+    def published(self) -> dict[str, Any]:
+        found = dict(self.attributes)
+        if self.threshold is not None:
+            left = self.observations.summary(
+                found["factors_"], found["offsets_"], self.size, (), self.threshold
+            )
+            found["threshold_"] = float(self.threshold * self.size)
+            found["outliers_"] = left.outliers
+        return found
+
+    def at(self, index: Index) -> Array:
+        return self.values(self.attributes["factors_"], index)
+
+    def full(self) -> Array:
+        return self.values(self.attributes["factors_"], None)
+
+    def values(self, factors: Tucker, index: Index | None) -> Array:
+        X = factors.full() if index is None else factors.gather(index)
+        return _with_offsets(X, self.attributes["offsets_"], index)
+
+    def unit(self, index: Index | None) -> float:
+        return 1.0
+
+    # ---- how sure it is
+
+    @property
+    def sure_of_bias(self) -> bool:
+        return not self.given_ridge
+
+    def spread(self) -> Spread:
+        found = self.attributes
+        data, F, noise = self.observations, found["factors_"], found["noise_variance_"]
+        if self.threshold is not None:
+            plain = data.shifted(found["offsets_"])
+            limit = float(self.threshold * self.size)
+            data = replace(data, weight=plain.without_outliers(F, limit).weight)
+        offsets = tuple(
+            None if b is None else 1 / (data.total_weight(k) + 1)
+            for k, b in enumerate(found["offsets_"])
+        )
+        held = tuple(g for g in ridges(F, noise) if g is not None)
+        return Spread(F, data, held, noise, offsets)
+
+    def validate(self) -> None:
+        super().validate()
+        must, shaped = validation.must, validation.shaped
+        shape = self.observations.shape
+        must(isinstance(self.factors, Tucker), "no factors")
+        first = int(self.factors.shape[0])
+        validation.factors(self.factors, Tucker, (first, *shape[1:]))
+        validation.factors(self.solved, Tucker, shape)
+        must(self.solved.ranks == self.factors.ranks, "a rank")
+        validation.number(self.ridge_noise, least=0)
+        must(isinstance(self.own_offset, bool), "offsets")
+        must(isinstance(self.given_ridge, bool), "the ridge")
+        must(self.center in ("none", "rows", "columns", "both"), "a choice")
+        must(len(self.offsets) == len(shape), "offsets")
+        shaped(self.own, (shape[0],))
+        for k, (b, n) in enumerate(zip(self.offsets, shape, strict=True)):
+            if b is not None:
+                shaped(b, b.shape[:1] if k == 0 else (n,))
+
+
+def _with_offsets(X: Array, offsets: Offsets, index: Index | None) -> Array:
+    d = len(offsets)
+    return X + sum(_along(b, k, d, index) for k, b in enumerate(offsets) if b is not None)
+
+
+def _along(b: Array, mode: int, d: int, index: Index | None) -> Array:
+    """Offsets of the slices of a mode, at coordinates or to be broadcast."""
+    xp = array_namespace(b)
+    if index is None:
+        return xp.reshape(b, [-1 if j == mode else 1 for j in range(d)])
+    return xp.take(b, index[mode])

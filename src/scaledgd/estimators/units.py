@@ -1,0 +1,128 @@
+"""Units of columns: what is subtracted from a column and divided out before a fit.
+
+A fit has one noise level, one threshold, and one sum of errors to choose by. So columns of very
+unlike scale, a temperature beside a price, are brought to common units first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from .local_observations import LocalObservations
+from .observations import Observations
+from .packing import host, packable
+
+Array = Any
+
+APART = 10.0
+"""Ratio of deviations from which on columns count as unlike."""
+SEVERAL = 5
+"""Entries that a column needs for its deviation to count."""
+
+
+@packable
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What columns are centred at and divided by before a fit.
+
+    Attributes
+    ----------
+    offset, scale : arrays of shape (n2,)
+    scaled : bool
+        Whether columns are divided at all.
+    """
+
+    offset: Array
+    scale: Array
+    scaled: bool = True
+
+    def apply(self, data: LocalObservations) -> LocalObservations:
+        """Return the data in these units."""
+        return data.shifted((None, self.offset)).standardised((None, self.scale))
+
+    def undo(self, values: Array, columns: Array | None) -> Array:
+        """Return values in the units of the data.
+
+        Parameters
+        ----------
+        values : array of shape (m,), or (n, n2) with columns=None
+        columns : integer array of shape (m,), optional
+        """
+        if columns is None:
+            return values * self.scale + self.offset
+        xp = array_namespace(values)
+        return values * xp.take(self.scale, columns) + xp.take(self.offset, columns)
+
+
+def usual_units(data: Observations) -> Units | None:
+    """Return means and standard deviations of the columns; None if the columns are alike."""
+    counts, squares = host(data.counts(1)), host(data.squares(1))
+    variance = squares / np.maximum(counts, 1)
+    several = variance[(counts >= SEVERAL) & (variance > 0)]
+    if not _unlike(np.sqrt(several)):
+        return None
+    # shrunk towards a typical variance with the weight of one extra observation
+    typical = float(np.median(several))
+    scale = np.sqrt((squares + typical) / (counts + 1))
+    return Units(data.means(1), _like(scale, data))
+
+
+def robust_units(data: Observations, center: str, scale: str) -> Units | None:
+    """Return medians and median deviations of the columns; None if neither is asked for.
+
+    Parameters
+    ----------
+    data : Observations
+    center, scale : {"auto", "none", "columns"}
+        "auto" centres columns whose medians lie far apart, and scales columns whose
+        deviations are unlike.
+    """
+    middle = data.medians(1)
+    beyond = np.sqrt(_squares_per_entry(data)) / 1.4826
+    some = beyond[beyond > 0]
+    typical = float(np.median(some)) if some.size else 1.0
+    apart = float(np.ptp(host(middle))) > APART * typical
+    centred = center == "columns" or (center == "auto" and apart)
+    scaled = scale == "columns" or (scale == "auto" and _unlike(some))
+    if not centred and not scaled:
+        return None
+    # a column that is constant apart from its errors gets a typical deviation
+    divisor = np.where(beyond > 0, beyond, typical) if scaled else np.ones_like(beyond)
+    return Units(middle if centred else 0 * middle, _like(divisor, data), scaled)
+
+
+def finer_units(units: Units, residual: Observations) -> Units:
+    """Return units in which what a model leaves is equally large in all columns.
+
+    Parameters
+    ----------
+    units : Units
+        Those that the model was fitted in.
+    residual : Observations
+        What the model leaves of the data, in those units.
+    """
+    beyond = host(residual.median_sizes(1))
+    typical = float(np.median(beyond[beyond > 0])) if (beyond > 0).any() else 1.0
+    factor = np.clip(beyond / typical, 1 / APART, APART)
+    return replace(units, scale=units.scale * _like(factor, residual))
+
+
+def _squares_per_entry(data: Observations) -> Any:
+    counts = host(data.counts(1))
+    return host(data.squares(1, robust=True)) / np.maximum(counts, 1)
+
+
+def _like(x: Any, data: Observations) -> Array:
+    y = data.example
+    return array_namespace(y).asarray(x, dtype=y.dtype, device=device(y))
+
+
+def _unlike(deviations: Any) -> bool:
+    if not deviations.size:
+        return False
+    low, high = np.quantile(deviations, [0.1, 0.9])
+    return bool(high > APART * low)
