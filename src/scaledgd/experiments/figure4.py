@@ -20,19 +20,17 @@ SPECTRAL, DAMPED, MIXED = "ScaledGD, spectral", "ScaledGD(λ)", "ScaledGD, mixed
 NAMES = (SPECTRAL, DAMPED, MIXED, "GD")
 
 
-class Watched:
+class Watched(sg.Problem):
     """A problem that records the iterates at which it is linearised, to see those of a warm-up."""
 
-    def __init__(self, problem: Any) -> None:
+    def __init__(self, problem: sg.Observed) -> None:
         self._problem, self.seen = problem, list[Any]()
+        self.shape, self.example, self.symmetric = problem.shape, problem.example, problem.symmetric
 
-    def linearize(self, factors: Any, *rest: Any) -> Any:
-        """Record the factors and linearise the problem there."""
+    def view(self, factors: Any, t: int = 0, memory: Any = None) -> Any:
+        """Record the factors, and look at the problem from there."""
         self.seen.append(factors)
-        return self._problem.linearize(factors, *rest)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._problem, name)
+        return self._problem.view(factors, t, memory)
 
 
 def cases(setting: Setting) -> list[Case]:
