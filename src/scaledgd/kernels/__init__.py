@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import is_torch_array
 
-from . import threads as threads
 from .design import Contracted, Design, Index, Rows, RowSolution, RowSystem
 from .generic import JITTER, Grid, Pattern, RowSystems, numbered
 

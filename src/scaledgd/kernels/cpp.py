@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..linalg import mode_product, whitening
+from . import threads as threads  # registers the kernels with threadpoolctl
 from .design import Contracted, Index, Rows, RowSolution, RowSystem
 from .generic import Generic, Grid, Pattern, jitter
 from .scipy import SciPy, SciPyPattern
