@@ -16,9 +16,9 @@ from .choosing import (
     Plan,
     Reading,
     candidates,
+    choose,
     offsets_for_rank,
     plain_side,
-    plan_for,
 )
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
@@ -44,7 +44,6 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
 
     # ---- fitting
 
-    @all_or_nothing
     def fit(
         self,
         X: Any,
@@ -74,13 +73,15 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self
         """
         self._check_params()
-        if isinstance(X, EntryTable):
-            return self._fit_table(X, entry_weight, sample_weight, observed)
-        data, kind = read_matrix(self, X, observed, reset=True)
-        data = weighted(data, entry_weight, sample_weight, kind.how != "sparse")
-        return self._fit(data, kind, X=X)
+        with all_or_nothing(self) as work:
+            if isinstance(X, EntryTable):
+                data, kind = work._read_table(X, observed), X.kind
+            else:
+                data, kind = read_matrix(work, X, observed, reset=True)
+            dense = not isinstance(X, EntryTable) and kind.how != "sparse"
+            work._fit(weighted(data, entry_weight, sample_weight, dense), kind, X=X)
+        return self
 
-    @all_or_nothing
     def fit_entries(
         self, index: Any, values: Any, shape: tuple[int, int], *, entry_weight: Any = None
     ) -> Self:
@@ -97,12 +98,9 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         -------
         self
         """
-        self._check_params()
-        return self._fit_table(EntryTable(index, values, shape), entry_weight)
+        return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
 
-    def _fit_table(
-        self, table: EntryTable, entry_weight: Any, sample_weight: Any = None, observed: Any = None
-    ) -> Self:
+    def _read_table(self, table: EntryTable, observed: Any) -> LocalObservations:
         table.refuse(observed)
         data, labels = table.observations, table.kind.labels
         if len(data.shape) != 2:
@@ -111,10 +109,8 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         self.__dict__.pop("feature_names_in_", None)
         if labels is not None and labels.kind != "xarray":
             self.feature_names_in_ = np.asarray(labels.names, dtype=object)
-        data = weighted(data, entry_weight, sample_weight, False)
-        return self._fit(data, table.kind, X=table)
+        return data
 
-    @all_or_nothing
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
         """Add rows, and continue the fit with all rows seen so far.
 
@@ -133,37 +129,23 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, observed=observed)
         self._check_params()
-        fresh, _ = read_matrix(self, X, observed, reset=False)
-        self._same_library(fresh)
-        return self._fit(fresh, self._kind, again=True, X=X)
+        with all_or_nothing(self) as work:
+            fresh, _ = read_matrix(work, X, observed, reset=False)
+            self._same_library(fresh)
+            work._fit(fresh, self._kind, again=True, X=X)
+        return self
 
     def _search(
-        self, session: Session, data: LocalObservations, again: bool, seed: int, rng: Any
-    ) -> TableFit:
-        known = self._model if self._continues(data, again) else None
-        units = self._units(data) if known is None else known.units
-        fit = self._search_in(session, data, units, known, seed)
-        if known is None and units is not None and units.scaled and self._outliers() is not None:
-            # one threshold for all columns needs units in which their noise is alike
-            normal = fit.reading.scales.apply(units.apply(data).scaled(fit.reading.size))
-            units = finer_units(units, normal.residual(table_factors(fit.state)))
-            fit = self._search_in(session, data, units, known, seed)
-        if session.out_of_time:
-            # the best candidate for the rank may be better than a fit that hardly began
-            other = self._salvaged(session, data)
-            if other is not None and unexplained(other.state) < 0.9 * unexplained(fit.state):
-                return other
-        return fit
-
-    def _search_in(
         self,
         session: Session,
         data: LocalObservations,
-        units: Units | None,
-        known: MatrixModel | None,
+        again: bool,
         seed: int,
+        rng: Any,
+        before: TableFit | None = None,
     ) -> TableFit:
-        """Fit in units of columns; if a model is known, continue from it."""
+        known = self._model if self._continues(data, again) else None
+        units = self._units(data, before) if known is None else known.units
         normal, size = self._normalised(data if units is None else units.apply(data))
         if known is not None:
             size, normal = known.size, known.normalised(data)
@@ -176,15 +158,29 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         start = empty(normal, plan.choice, scale)
         if known is not None and plan.rank:
             start, _ = known.solve_rows(data)
+        if before is not None:
+            start = before.in_other_units(reading, start, plan.rank)
         fit = self._solved(session.with_reading(reading), scale.apply(normal), start, plan, seed)
-        if known is None and self._offsets_are_missing(fit):
+        if known is not None:
+            return self._best_in_time(session, data, fit)
+        if self._offsets_are_missing(fit):
             # zeros would be the worst of all estimates
             sides = Choice("both" if normal.size >= FEWEST else "columns")
             scale = scales(normal, sides)
             reading = replace(reading, choice=sides, scales=scale)
-            start, plan = empty(normal, sides, scale), replace(plan, choice=sides)
-            here = session.with_reading(reading)
+            start, here = empty(normal, sides, scale), session.with_reading(reading)
             fit = self._solved(here, scale.apply(normal), start, plan, seed)
+        robust = self._outliers() is not None
+        if robust and units is not None and units.scaled and before is None:
+            # one threshold for all columns needs units in which their noise is alike
+            return self._search(session, data, again, seed, rng, fit)
+        return self._best_in_time(session, data, fit)
+
+    def _best_in_time(self, session: Session, data: LocalObservations, fit: TableFit) -> TableFit:
+        """Return a fit, or a better candidate if time ran out when the fit hardly began."""
+        other = self._salvaged(session, data) if session.out_of_time else None
+        if other is not None and unexplained(other.state) < 0.9 * unexplained(fit.state):
+            return other
         return fit
 
     def _salvaged(self, session: Session, data: LocalObservations) -> TableFit | None:
@@ -225,8 +221,16 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         """Whether offsets and scales that are "auto" are to be chosen."""
         return self._rank() is None or self._decides_offsets
 
-    def _units(self, data: LocalObservations) -> Units | None:
-        """Return units of columns, if columns are unlike and it is left open."""
+    def _units(self, data: LocalObservations, before: TableFit | None) -> Units | None:
+        """Return units of columns, if columns are unlike and it is left open.
+
+        After a first fit they are such that it leaves equally much of all columns.
+        """
+        if before is not None and before.reading.units is not None:
+            units = before.reading.units
+            normal = units.apply(data).scaled(before.reading.size)
+            left = before.reading.scales.apply(normal).residual(table_factors(before.state))
+            return finer_units(units, left)
         if not self._open or self._non_negative or not data.size:
             return None
         if self._outliers() is not None:
@@ -265,7 +269,7 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
             log.info("rank %d: %s", *found[:2])
             last = {"rank": found[0], "why": found[1]}
             return Plan(given, found[0], [*found[2], last])
-        return plan_for(session, data, choices, seed)
+        return choose(session, data, choices, seed)
 
     def _solved(
         self, session: Session, data: LocalObservations, start: Bordered, plan: Plan, seed: int
@@ -277,7 +281,8 @@ class _MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimato
         if outliers is not None:
             if not rank:
                 return TableFit(reading, data.problem().linearize(start), None, 0.0)
-            state, threshold = fit_robust(session, data, start, rank, outliers)
+            init = start if start.rank and reading.units is not None else None
+            state, threshold = fit_robust(session, data, start, rank, outliers, init)
             return TableFit(reading, state, None, threshold)
         if self._non_negative:
             if start.u is not None or start.v is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import kernels
+from ...kernels import backend
 from .. import fits
 from ..cells import Triplets
 from ..failures import Failure, shown
@@ -164,7 +164,7 @@ def _observed(options: TableOptions, entries: LongEntries) -> tuple[Triplets, Ax
 def _without_duplicates(options: TableOptions, known: Triplets, axes: Axes) -> Triplets:
     """Apply ``--duplicates`` to pairs with several values."""
     index: Any = tuple(i.astype(np.int64) for i in known.index)
-    if kernels.distinct(index, known.shape):
+    if backend(*index).distinct(index, known.shape):
         return known
     keys = index[0] * known.shape[1] + index[1]
     del index
