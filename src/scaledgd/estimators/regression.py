@@ -24,7 +24,7 @@ from .coefficient import (
     ranks_of,
 )
 from .diagnostics import DataWarning, warn
-from .local_observations import magnitude, scaled_by
+from .magnitudes import magnitude, scaled_by
 from .reading import Kind, numeric
 from .regression_model import RegressionModel
 from .session import Session

@@ -143,7 +143,7 @@ def rejection(
     state = run(init, "rejection")
     for _ in range(4):
         level = threshold(state)
-        share, shares = data.rejected(state.factors, level)  # type: ignore[arg-type]
+        share, shares = data.rejected(table_factors(state), level)
         astray = [bool((x > 0.5).any()) for x in shares]
         exact = level <= fine
         if session.out_of_time or (not any(astray) and (exact or not structured(state, data))):
