@@ -1,1 +1,1 @@
-"""scaledgd beside the libraries a user could pick instead: `python -m benchmarks`."""
+"""Compare scaledgd with other libraries (`python -m benchmarks`), and check its own claims."""

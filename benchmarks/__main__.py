@@ -1,11 +1,11 @@
-"""Run the benchmarks, all or some, and write one table and one plot.
+"""Run all or some benchmarks, and write one table and one plot.
 
     python -m benchmarks                      everything, into benchmarks/results
     python -m benchmarks P1 P4 --repeats 3    two problems
-    python -m benchmarks --peers cmfrec       against some peers only
-    python -m benchmarks kernels growth       the kernels alone
+    python -m benchmarks --peers cmfrec       some libraries only
+    python -m benchmarks kernels growth       the kernels only
 
-What was measured is kept: an interrupted run is gone on with; --fresh begins anew.
+An interrupted run resumes; --fresh measures everything again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import platform
 from pathlib import Path
 from typing import Any
 
-# two threads for everyone, before any library looks
+# two threads for every library, set before they are imported
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "2")
 
-from . import kernels, measure, problems, report  # noqa: E402
+from . import kernels, measure, problems, real_data, report  # noqa: E402
 from .contestants import OURS, PEERS, Contestant  # noqa: E402
 
 PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "kernels", "growth")
 
 
 def instances(part: str, quick: bool) -> list[problems.Problem]:
+    """Return the problems of a part."""
     if part == "P1":
         kappas = (1, 100) if quick else (1, 10, 100, 1000)
         return [problems.completion(k, t) for k in kappas for t in (1e-6, 1e-10)]
@@ -40,6 +41,7 @@ def instances(part: str, quick: bool) -> list[problems.Problem]:
 
 
 def rivals(problem: problems.Problem, wanted: list[str]) -> list[Contestant]:
+    """Return the installed libraries that can solve a problem."""
     m = len(problem.data["values"]) if "values" in problem.data else 0
     return [
         peer
@@ -53,6 +55,7 @@ def rivals(problem: problems.Problem, wanted: list[str]) -> list[Contestant]:
 
 
 def compete(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
+    """Compare scaledgd with every library on the problems of a part."""
     for problem in instances(part, asked.quick):
         ours = OURS[problem.kind]
         pending = [
@@ -74,7 +77,7 @@ def compete(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
 
 
 def scarce(asked: Any, results: measure.Results, bar: Any) -> None:
-    """P3: who finds the truth at all."""
+    """P3: count which methods recover the truth from few observations."""
     names = ("cmfrec ALS", "SciPy L-BFGS-B on the factors")
     contestants = [OURS["completion"], *(p for p in PEERS if p.name in names and p.installed)]
     efforts = {"scaledgd": 27, "cmfrec ALS": 300, "SciPy L-BFGS-B on the factors": 600}
@@ -95,13 +98,11 @@ def scarce(asked: Any, results: measure.Results, bar: Any) -> None:
 
 
 def rated(asked: Any, results: measure.Results, bar: Any) -> None:
-    """P6: on whatever rating data there are."""
-    folder = asked.ratings or next(
-        (f for f in (Path("../shared/data"), Path("data")) if f.is_dir()), None
-    )
+    """P6: compare predictions on the rating data that are available."""
+    folder = real_data.find_folder(asked.ratings)
     if folder is None:
         return
-    paths = sorted(Path(folder).glob("gcmc-*/*.npz")) + sorted(Path(folder).glob("ratings*.npz"))
+    paths = sorted(folder.glob("gcmc-*/*.npz")) + sorted(folder.glob("ratings*.npz"))
     for path in paths:
         problem = problems.ratings(path)
         for contestant in (OURS["ratings"], *rivals(problem, asked.peers)):
@@ -114,6 +115,7 @@ def rated(asked: Any, results: measure.Results, bar: Any) -> None:
 
 
 def machine() -> dict[str, Any]:
+    """Return the processor and the versions."""
     import numpy
     import scipy
 
@@ -130,7 +132,7 @@ def machine() -> dict[str, Any]:
 
 
 def written(results: measure.Results, folder: Path) -> str:
-    """The tables, and the plot beside them."""
+    """Write the tables and the plot, and return the tables."""
     groups: dict[str, list[Any]] = {}
     for key, record in sorted(results.records.items()):
         groups.setdefault(key.split("/")[0], []).append(record)
@@ -142,7 +144,7 @@ def written(results: measure.Results, folder: Path) -> str:
     if "contest" in groups:
         text += ["## To the same accuracy", report.contests(groups["contest"])]
     if "scarce" in groups:
-        text += ["## P3: few observations, found or not", report.successes(groups["scarce"])]
+        text += ["## P3: few observations, recovered or not", report.successes(groups["scarce"])]
     for name in sorted({r["problem"] for r in groups.get("ratings", [])}):
         mine = [r for r in groups["ratings"] if r["problem"] == name]
         text += [f"## {name}", report.ratings(mine)]
@@ -162,13 +164,14 @@ def written(results: measure.Results, folder: Path) -> str:
 
 
 def main() -> None:
+    """Run the parts named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="by default all")
-    parser.add_argument("--peers", nargs="*", default=[], help="parts of the names of some peers")
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all by default")
+    parser.add_argument("--peers", nargs="*", default=[], help="parts of the names of libraries")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="smaller problems")
-    parser.add_argument("--fresh", action="store_true", help="forget what was measured")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
     parser.add_argument("--ratings", type=Path, help="folder of rating data for P6")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     asked = parser.parse_args()

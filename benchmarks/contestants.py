@@ -1,8 +1,8 @@
-"""Who takes part: scaledgd and its peers, each at its best setting.
+"""scaledgd and the libraries it is compared with, each at its best settings.
 
-A contestant runs with an effort (iterations, or the exponent of a tolerance) between two bounds;
-the least effort that reaches the target is what is timed. What it returns is the estimate, in
-the form that the problem's error wants.
+A contestant runs with an effort between two bounds: a number of iterations, or the exponent of a
+tolerance. The least effort that reaches the target is timed. A run returns an estimate in the form
+that the problem's error takes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Contestant:
-    """A library, and how it is asked to solve one kind of problem."""
+    """A library, and how to solve some kinds of problems with it."""
 
     name: str
     package: str
@@ -30,12 +30,13 @@ class Contestant:
     run: Callable[[Problem, int], Any]
     efforts: tuple[int, int]
     largest: float = 1e6
-    """Observed entries beyond which it is not asked."""
+    """Largest number of observed entries that it is run on."""
     finest: float = 0.0
-    """Targets below which it is not asked: single precision does not reach them."""
+    """Smallest target it is run to; single precision does not reach smaller ones."""
 
     @property
     def installed(self) -> bool:
+        """Whether the library is installed."""
         return importlib.util.find_spec(self.package) is not None
 
 
@@ -43,7 +44,7 @@ class Contestant:
 
 
 def _tol(effort: int) -> float:
-    """Three tolerances per decade."""
+    """Return a tolerance, three per decade."""
     return float(10 ** (-effort / 3))
 
 
@@ -114,7 +115,7 @@ def _cmfrec_noisy(problem: Problem, effort: int) -> Any:
 
 
 def _lbfgs(problem: Problem, effort: int) -> Any:
-    """L-BFGS on the factors, with SciPy's sparse products, from the spectral start."""
+    """Run L-BFGS on the factors, with SciPy's sparse products, from the spectral start."""
     from scipy.optimize import minimize
     from scipy.sparse import csr_array
     from scipy.sparse.linalg import svds
@@ -145,7 +146,7 @@ def _libmf(problem: Problem, effort: int) -> Any:
     asked = {"k": problem.rank, "nr_iters": effort, "eta": 0.1, "nr_threads": 2}
     engine = mf.MF(lambda_p2=0.0, lambda_q2=0.0, quiet=True, **asked)
     engine.fit(triplets)
-    # its own prediction is wrong, its factors are right
+    # its predictions are wrong, but its factors are right
     A, B = engine.p_factors(), engine.q_factors()
     return lambda at=None: A @ B.T if at is None else np.einsum("ek,ek->e", A[at[0]], B[at[1]])
 
@@ -189,7 +190,7 @@ def _pymanopt(problem: Problem, effort: int) -> Any:
 def _altproj(problem: Problem, effort: int) -> Any:
     from rpca import RobustPCA
 
-    # it takes the means of the columns off, outliers and all: one more component
+    # it subtracts the column means, outliers included, which costs one more component
     model = RobustPCA(n_components=problem.rank + 1, tol=_tol(effort), verbose=False)
     model.fit(problem.data["Y"])
     return model.low_rank_ + model.mean_
@@ -241,7 +242,7 @@ def _rated_surprise(problem: Problem, effort: int) -> Any:
 
 
 def _rated_biases(problem: Problem, effort: int) -> Any:
-    """Damped means of rows and columns: what every model has to beat."""
+    """Predict by shrunken means of rows and columns, a simple baseline."""
     i, j, y = (problem.data[k] for k in ("rows", "columns", "values"))
     n1, n2 = problem.shape
     mean = y.mean()

@@ -1,4 +1,4 @@
-"""Micro-benchmarks: what each kernel reaches of the machine's own memory bandwidth and flops."""
+"""Micro-benchmarks: compare kernels with the memory bandwidth and flops of the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = Any
 
 
 def best(work: Callable[[], Any], repeats: int = 5) -> float:
-    """The least seconds of several runs."""
+    """Return the least seconds of several runs."""
     found = []
     for _ in range(repeats):
         begun = time.perf_counter()
@@ -27,7 +27,7 @@ def best(work: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def bandwidth(threads: int = 2) -> float:
-    """Bytes per second of copying arrays that no cache holds, on some threads."""
+    """Return the bytes per second of copying arrays too large for the caches."""
     from concurrent.futures import ThreadPoolExecutor
 
     n = 8_000_000
@@ -38,13 +38,13 @@ def bandwidth(threads: int = 2) -> float:
 
 
 def flops(dtype: Any) -> float:
-    """Multiplications and additions per second of a large matrix product."""
+    """Return the multiplications and additions per second of a large matrix product."""
     A = np.ones((1500, 1500), dtype=dtype)
     return float(2 * 1500**3 / best(lambda: A @ A))
 
 
 def entries(n1: int, n2: int, m: int, seed: int = 0) -> tuple[Array, Array]:
-    """Random places in the order of rows, as many in every row."""
+    """Return random coordinates sorted by row, equally many per row."""
     rng = np.random.default_rng(seed)
     each = max(1, m // n1)
     width = n2 // each
@@ -53,7 +53,7 @@ def entries(n1: int, n2: int, m: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def table(share: float = 1.0, ranks: tuple[int, ...] = (8, 16, 32, 64)) -> list[dict[str, Any]]:
-    """Every kernel, for 10 million entries (or a share of them)."""
+    """Measure every kernel on 10 million entries, or on a share of them."""
     n1, n2, m = int(50_000 * share), int(20_000 * share), int(10_000_000 * share**2)
     i, j = entries(n1, n2, m)
     m = len(i)
@@ -74,12 +74,12 @@ def table(share: float = 1.0, ranks: tuple[int, ...] = (8, 16, 32, 64)) -> list[
             }
             for name, (work, needed) in kinds.items():
                 seconds = best(partial(work, sides, factors, ordered), 3)
-                # of every entry its place, its measurement and the row of a factor are read
+                # an entry reads its column, its measurement and a row of the factor
                 moved = 4 + size + r * size
                 record = {"kernel": name, "dtype": np.dtype(dtype).name, "rank": r}
                 record |= {"ns": 1e9 * seconds / m, "flops": needed * m / seconds / peak}
                 record |= {"bandwidth": moved * m / seconds / copied}
-                # as if factors cost nothing to read: what no kernel can be faster than
+                # a lower bound, as if reading factors were free
                 record |= {"floor": 1e9 * max((4 + size) / copied, needed / peak)}
                 rows.append(record)
     return rows
@@ -101,11 +101,11 @@ def _solve(mode: int, steps: int, sides: Any, factors: Any, ordered: Any) -> Any
 
 
 def growth(largest: int = 100_000_000) -> list[dict[str, Any]]:
-    """Seconds per iteration of `Alternating` against |Ω|, the rank and the threads."""
+    """Measure seconds per iteration of `Alternating` over entries, rank and threads."""
     rows: list[dict[str, Any]] = []
 
     def iteration(m: int, r: int, threads: tuple[int, ...], kind: str) -> None:
-        n = max(200, round(m / 800))  # 400 entries in a row and 800 in a column, from some size on
+        n = max(200, round(m / 800))  # large problems have 400 entries per row and 800 per column
         n1, n2 = 2 * n, n
         i, j = entries(n1, n2, min(m, n1 * n2 // 4))
         rng = np.random.default_rng(0)

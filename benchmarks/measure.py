@@ -1,4 +1,4 @@
-"""How a contest is held: to the same accuracy, side by side, several times."""
+"""Compare two libraries: to the same accuracy, alternately, several times."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .contestants import Contestant
 from .problems import Problem
 
 PATIENCE = 30.0
-"""Seconds that one run may take before greater efforts are not tried."""
+"""If a run takes more seconds than this, larger efforts are not tried."""
 
 
 class Results:
-    """Measurements in a JSON file, written after each, so that a run can be gone on with."""
+    """Measurements in a JSON file, written after each one, so that a run can resume."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,6 +30,7 @@ class Results:
         return key in self.records
 
     def put(self, key: str, record: Any) -> None:
+        """Add a measurement and write the file."""
         self.records[key] = record
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".new")
@@ -39,7 +40,7 @@ class Results:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the peers print, those written in C included."""
+    """Suppress all output and warnings, also of libraries written in C."""
     import sys
 
     sys.stdout.flush()
@@ -57,7 +58,7 @@ def quiet() -> Iterator[None]:
 
 
 def timed(contestant: Contestant, problem: Problem, effort: int) -> tuple[float, float]:
-    """Seconds of one run, and the error it ends with."""
+    """Return the seconds of one run and its final error."""
     with quiet():
         begun = time.perf_counter()
         estimate = contestant.run(problem, effort)
@@ -66,10 +67,10 @@ def timed(contestant: Contestant, problem: Problem, effort: int) -> tuple[float,
 
 
 def least_effort(contestant: Contestant, problem: Problem) -> tuple[int | None, float]:
-    """The least effort that reaches the target, and the best error seen where none does."""
+    """Return the least effort that reaches the target, or None, and the best error seen."""
     low, high = contestant.efforts
     best, effort, reached = float("inf"), low, None
-    while True:  # double until it is reached, then halve the gap
+    while True:  # increase until it is reached, then bisect
         seconds, error = timed(contestant, problem, effort)
         best = min(best, error)
         if error <= problem.target:
@@ -95,8 +96,8 @@ def contest(
     ours_effort: int,
     tick: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
-    """Both, one after the other, several times; the accuracy checked each time."""
-    tick(f"{peer.name}: how far it has to go")
+    """Run both alternately, several times, and check the accuracy of every run."""
+    tick(f"{peer.name}: finding the least effort")
     effort, best = least_effort(peer, problem)
     record: dict[str, Any] = {"problem": problem.name, "peer": peer.name, "target": problem.target}
     if effort is None:

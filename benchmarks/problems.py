@@ -1,4 +1,4 @@
-"""The problems P1 to P6, each with the accuracy that a contestant has to reach."""
+"""The problems P1 to P6, each with the accuracy to reach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = Any
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Data, and how far an estimate is off.
+    """Data, and the error of an estimate.
 
     Attributes
     ----------
@@ -23,10 +23,10 @@ class Problem:
         Such as "P1 κ=10 1e-06".
     kind : {"completion", "robust", "tensor", "ratings"}
     target : float
-        The error to be reached.
+        The error to reach.
     error : callable
-        Of an estimate: a function of coordinates for completion and ratings, a dense array
-        otherwise.
+        From an estimate to its error. The estimate is a function of coordinates for completion and
+        ratings, and a dense array otherwise.
     """
 
     name: str
@@ -43,14 +43,14 @@ def _spectrum(kappa: float, rank: int) -> Array:
 
 
 def _factors(n1: int, n2: int, rank: int, kappa: float, rng: Any) -> tuple[Array, Array]:
-    """Factors of a matrix whose entries have root mean square 1."""
+    """Return factors of a matrix whose entries have root mean square 1."""
     U, V = (np.linalg.qr(rng.standard_normal((n, rank)))[0] for n in (n1, n2))
     s = _spectrum(kappa, rank)
     return U * s * (math.sqrt(n1 * n2) / np.linalg.norm(s)), V
 
 
 def completion(kappa: float, target: float, seed: int = 1) -> Problem:
-    """P1: 1000 × 1000, rank 10, a fifth observed, no noise."""
+    """Make P1: 1000 × 1000, rank 10, 20 % observed, no noise."""
     n, r = 1000, 10
     rng = np.random.default_rng(seed)
     L, R = _factors(n, n, r, kappa, rng)
@@ -66,7 +66,7 @@ def completion(kappa: float, target: float, seed: int = 1) -> Problem:
 
 
 def large(seed: int = 1, share: float = 1.0) -> Problem:
-    """P2: 50,000 × 20,000, rank 16, 10 million observed, κ = 10, noise 0.05 of the rms."""
+    """Make P2: 50,000 × 20,000, rank 16, 10 million observed, κ = 10, noise 0.05 of the rms."""
     n1, n2, r = int(50_000 * share), int(20_000 * share), 16
     m = int(10_000_000 * share**2)
     rng = np.random.default_rng(seed)
@@ -80,7 +80,7 @@ def large(seed: int = 1, share: float = 1.0) -> Problem:
     test = rng.random(len(i)) < 1 / 11
     data = {"rows": i[~test], "columns": j[~test], "values": y[~test]}
     hidden = i[test], j[test], y[test]
-    # least squares that knows the other factor loses r degrees of freedom per row and column
+    # least squares with a known factor uses r degrees of freedom per row and column
     best = 0.05 * math.sqrt(1 + r * (n1 + n2) / (~test).sum())
 
     def error(estimate: Any) -> float:
@@ -97,7 +97,7 @@ def _chunks(i: Array, j: Array, size: int = 1 << 18) -> Iterator[tuple[Array, Ar
 
 
 def scarce(kappa: float, ratio: float, seed: int) -> Problem:
-    """P3: 500 × 500, rank 10, a multiple of the degrees of freedom observed; success is 1e-6."""
+    """Make P3: 500 × 500, rank 10, `ratio` entries per degree of freedom; success is 1e-6."""
     n, r = 500, 10
     rng = np.random.default_rng(seed)
     L, R = _factors(n, n, r, kappa, rng)
@@ -118,7 +118,7 @@ def scarce(kappa: float, ratio: float, seed: int) -> Problem:
 
 
 def robust(kappa: float, seed: int = 1) -> Problem:
-    """P4: robust PCA, 1000 × 1000, rank 10, a tenth wrong by up to ±10 rms."""
+    """Make P4: robust PCA, 1000 × 1000, rank 10, 10 % wrong by up to ±10 rms."""
     n, r = 1000, 10
     rng = np.random.default_rng(seed)
     L, R = _factors(n, n, r, kappa, rng)
@@ -134,7 +134,7 @@ def robust(kappa: float, seed: int = 1) -> Problem:
 
 
 def tensor(kappa: float, seed: int = 1) -> Problem:
-    """P5: 100 × 100 × 100, multilinear rank 5, a tenth observed."""
+    """Make P5: 100 × 100 × 100, multilinear rank 5, 10 % observed."""
     n, r = 100, 5
     rng = np.random.default_rng(seed)
     U = [np.linalg.qr(rng.standard_normal((n, r)))[0] for _ in range(3)]
@@ -153,7 +153,7 @@ def tensor(kappa: float, seed: int = 1) -> Problem:
 
 
 def ratings(path: Path) -> Problem:
-    """P6: ratings from a local copy: an npz with user, item, rating and is_test."""
+    """Make P6: ratings from an npz file with user, item, rating and is_test."""
     with np.load(path) as found:
         user, item, rating, test = (found[k] for k in ("user", "item", "rating", "is_test"))
     test = test.astype(bool)

@@ -1,4 +1,4 @@
-"""One table and one plot of what was measured."""
+"""Tables and a plot of the measurements."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def _time(seconds: float) -> str:
 
 
 def contests(records: list[Record]) -> str:
+    """Return the comparisons as a table."""
     lines = [
-        "| problem | scaledgd | peer | its time | times slower |",
+        "| problem | scaledgd | other library | its time | times slower |",
         "|---|---|---|---|---|",
     ]
     for r in records:
@@ -33,7 +34,7 @@ def contests(records: list[Record]) -> str:
 
 
 def successes(records: list[Record]) -> str:
-    """P3: how often the truth was found, and how long that took."""
+    """Return the successes of P3 and their times as a table."""
     names = sorted({(r["peer"]) for r in records}, key=lambda n: (n != "scaledgd", n))
     kinds = sorted({(r["kappa"], r["ratio"]) for r in records})
     head = " | ".join(f"κ={k:g}, {ratio:g} ×" for k, ratio in kinds)
@@ -49,6 +50,7 @@ def successes(records: list[Record]) -> str:
 
 
 def ratings(records: list[Record]) -> str:
+    """Return the errors on ratings as a table."""
     lines = ["| | test RMSE | time |", "|---|---|---|"]
     for r in sorted(records, key=lambda r: r["error"]):
         lines.append(f"| {r['peer']} | {r['error']:.4f} | {_time(r['seconds'])} |")
@@ -56,6 +58,7 @@ def ratings(records: list[Record]) -> str:
 
 
 def kernels(records: list[Record]) -> str:
+    """Return the speed of the kernels as a table."""
     lines = [
         "| kernel | precision | rank | ns per entry | floor | of peak flops | of bandwidth |",
         "|---|---|---|---|---|---|---|",
@@ -69,6 +72,7 @@ def kernels(records: list[Record]) -> str:
 
 
 def growth(records: list[Record]) -> str:
+    """Return the time of an iteration as a table."""
     lines = ["| entries | rank | threads | per iteration | ns per entry |", "|---|---|---|---|---|"]
     for r in records:
         each = 1e9 * r["seconds"] / r["entries"]
@@ -78,7 +82,7 @@ def growth(records: list[Record]) -> str:
 
 
 def plot(found: dict[str, list[Record]], path: Path) -> None:
-    """How many times slower each peer is; and how an iteration grows."""
+    """Plot how much slower the other libraries are, and how the time of an iteration grows."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -95,7 +99,9 @@ def plot(found: dict[str, list[Record]], path: Path) -> None:
     bars.set_yticks(range(len(reached)), labels, fontsize=7)
     bars.axvline(1, color="black", linewidth=1)
     bars.set(
-        xscale="log", xlabel="time of the peer / time of scaledgd", title="to the same accuracy"
+        xscale="log",
+        xlabel="time / time of scaledgd",
+        title="to the same accuracy",
     )
     bars.invert_yaxis()
     for k, r in enumerate(reached):
@@ -127,6 +133,6 @@ def plot(found: dict[str, list[Record]], path: Path) -> None:
 
 
 def slope(records: list[Record], key: str) -> float:
-    """Of log seconds against log of something, from end to end."""
+    """Return the slope of log seconds against log `key`, from the first to the last record."""
     a, b = records[0], records[-1]
     return math.log(b["seconds"] / a["seconds"]) / math.log(b[key] / a[key])

@@ -1,11 +1,11 @@
-"""Simulate the chlorine data that `scaledgd.datasets.load_chlorine` brings along.
+"""Simulate the chlorine data bundled with `scaledgd.datasets.load_chlorine`.
 
 ``python scripts/simulate_chlorine.py OUT.npz`` takes a few seconds. It needs the package wntr
-(1.5.0 made the file), which holds the EPANET engine and the network ky10.
+(the bundled file was made with 1.5.0), which has the EPANET engine and the network ky10.
 
 A network without chlorine fills from its two reservoirs. Their dose is 1 mg/L and changes a few
-times, and the walls of the pipes take chlorine as fast as it reaches them. Of the junctions that
-chlorine reaches within 15 hours, 120 are drawn.
+times. The walls of the pipes absorb chlorine as fast as it reaches them. Of the junctions that
+chlorine reaches within 15 hours, 120 are drawn at random.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import wntr
 MINUTES = 5
 HOURS = 15
 DOSE = [1.0] * 4 + [0.6] * 2 + [1.2] * 2 + [1.0] * 2 + [0.8] * 2 + [1.0] * 3
-"""mg/L in each hour, at both reservoirs."""
+"""Dose in mg/L in each hour, at both reservoirs."""
 WALL = -1 / 86400
-"""m/s. A tenth or a hundredfold gives the same: the way to the wall is what limits."""
+"""Reaction at the wall in m/s; 0.1 or 100 times that gives the same: transport limits it."""
 REACHED = 0.05
-"""mg/L at some time within the 15 hours."""
+"""Concentration in mg/L at which a junction counts as reached."""
 JUNCTIONS = 120
 
 
 def network() -> Any:
-    """The network ky10 with chlorine at its reservoirs."""
+    """Return the network ky10 with chlorine at its reservoirs."""
     model = wntr.network.WaterNetworkModel("ky10")
     model.options.time.duration = HOURS * 3600
-    # the quality step is part of the result: shorter ones make sharper fronts
+    # the result depends on the quality step: shorter ones make sharper fronts
     model.options.time.quality_timestep = MINUTES * 60
     model.options.time.report_timestep = MINUTES * 60
     model.options.quality.parameter = "CHEMICAL"
@@ -45,7 +45,7 @@ def network() -> Any:
 
 
 def simulate() -> tuple[Any, list[str]]:
-    """Concentrations in mg/L, 120 × 180, from time zero, and the names of the junctions."""
+    """Return concentrations in mg/L, 120 × 180, from time zero, and the names of the junctions."""
     model = network()
     with tempfile.TemporaryDirectory() as folder:
         results = wntr.sim.EpanetSimulator(model).run_sim(file_prefix=str(Path(folder) / "run"))
@@ -58,7 +58,7 @@ def simulate() -> tuple[Any, list[str]]:
 
 
 def main() -> None:
-    """Write the file that was asked for."""
+    """Write the simulated data to the file named on the command line."""
     parser = argparse.ArgumentParser(description="Simulate chlorine in a water network.")
     parser.add_argument("out", type=Path, help="the .npz to write")
     out = parser.parse_args().out

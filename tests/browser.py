@@ -21,8 +21,10 @@ OPTIONS = (
 
 @contextlib.contextmanager
 def started():
+    """Start a browser; tests take the fixture `browser`, which starts one for all of them."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
     driver = shutil.which("chromedriver")
     if not chromium or not driver:
         pytest.skip("there is no Chromium with its driver (Debian: chromium, chromium-driver)")

@@ -1,6 +1,17 @@
-"""Shared pieces: array libraries, reference instances, and small random problems."""
+"""Shared pieces: signals and clocks, array libraries, reference instances, small problems."""
 
+import importlib.util
+import os
+import signal
+import time
 from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # As many workers as cores: more threads than that wait for each other. The library's own
+    # threads stay, because tests are about them. Set before NumPy is imported.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("SCALEDGD_NUM_THREADS", "2")
 
 import numpy as np
 import pytest
@@ -8,6 +19,84 @@ import pytest
 import scaledgd as sg
 
 REFERENCE = Path(__file__).parent / "reference"
+PARTS = ("reproduce", "docs", "browser")
+"""Markers of the slow parts, the longest first."""
+
+collect_ignore = []
+if not all(map(importlib.util.find_spec, ("pandas", "pyarrow", "typer"))):
+    collect_ignore += ["test_cli.py", "test_commands.py"]  # they need scaledgd[cli]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Run every slow part in one worker, because its tests share what was built, and first."""
+
+    def part(item):
+        return next((k for k, name in enumerate(PARTS) if item.get_closest_marker(name)), None)
+
+    for item in items:
+        k = part(item)
+        if k is not None:
+            item.add_marker(pytest.mark.xdist_group(PARTS[k]))
+    items.sort(key=lambda item: len(PARTS) if part(item) is None else part(item))
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One browser for all pages; see browser.py."""
+    from browser import started
+
+    with started() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _control_c():
+    """Ctrl-C raises KeyboardInterrupt, also where SIGINT is ignored at the start.
+
+    A shell without job control starts background jobs that way. A process that a test starts
+    begins with the default action, because a handler does not survive `exec`.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Clock:
+    """Stands in for `time.perf_counter` and moves only when a test says so.
+
+    Attributes
+    ----------
+    tick : float
+        Seconds that pass whenever somebody reads the clock.
+    """
+
+    def __init__(self):
+        self.read = time.perf_counter
+        self.tick = 0.0
+        self.restart()
+
+    def restart(self):
+        self.began = self.now = self.read()
+
+    def skip(self, seconds):
+        self.now += seconds
+
+    @property
+    def passed(self):
+        return self.now - self.began
+
+    def __call__(self):
+        self.now += self.tick
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the library for one test; call `restart` before each fit."""
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    return clock
 
 
 def reference(name):

@@ -1,5 +1,6 @@
 """NumPy, PyTorch and array-api-strict take the same path, and give back what they were given."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -84,7 +85,13 @@ def problems(convert):
     yield "mixed", sg.Observed(entries, y, scale=1 / 0.6), sg.mixed(3, 0.1, 1e-3, rng=0)
 
 
-NAMES = [name for name, *_ in problems(lambda x: x)]
+@functools.cache
+def instances(lib):
+    """The problems in double precision, by name."""
+    return {name: (problem, start) for name, problem, start in problems(converter(lib))}
+
+
+NAMES = list(instances("numpy"))
 
 
 def methods(name):
@@ -115,9 +122,7 @@ def methods(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lib", LIBRARIES[1:])
 def test_lock_step(lib, name):
-    convert = converter(lib)
-    _, reference, start = next(p for p in problems(lambda x: x) if p[0] == name)
-    _, other, _ = next(p for p in problems(convert) if p[0] == name)
+    (reference, start), (other, _) = instances("numpy")[name], instances(lib)[name]
     for label, method in methods(name).items():
         ours = sg.iterate(reference, start(reference), method)
         theirs = sg.iterate(other, start(other), method)

@@ -1,4 +1,4 @@
-"""The benchmarks hold their contests fairly: to one accuracy, checked, and resumable."""
+"""The benchmarks compare libraries to one accuracy, check it, and resume."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The chlorine data: the simulation that comes along, and files of one's own."""
+"""The chlorine data: the bundled simulation and the user's files."""
 
 import os
 import re
@@ -16,7 +16,7 @@ TABLE = np.random.default_rng(0).random((290, 130)).round(6)  # time × junction
 
 
 def spectrum(X):
-    """σ₅, σ₁₀ and σ₂₀ over σ₁, and the best relative errors of ranks 5, 10 and 20."""
+    """Return σ₅, σ₁₀ and σ₂₀ over σ₁, and the best relative errors at ranks 5, 10 and 20."""
     s = np.linalg.svd(X, compute_uv=False)
     best = [np.linalg.norm(s[r:]) / np.linalg.norm(s) for r in (5, 10, 20)]
     return [*(s[[4, 9, 19]] / s[0]), *best]
@@ -215,7 +215,7 @@ def test_a_folder_must_hold_one_table(tmp_path):
         load_chlorine(tmp_path)
 
 
-# ---- the real data, where they are at hand
+# ---- the real data, if they are available
 
 
 @pytest.mark.parametrize(

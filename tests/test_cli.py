@@ -19,7 +19,6 @@ import pyarrow.csv
 import pytest
 import scipy.io
 import scipy.sparse
-from processes import start as start_process
 
 from scaledgd import cli
 from scaledgd.cli import fits
@@ -1005,7 +1004,7 @@ def test_work_imports_what_it_needs(tmp_path, monkeypatch):
 def start(*args, code=None):
     command = ["-m", "scaledgd"] if code is None else ["-c", code]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return start_process([sys.executable, *command, *args], **pipes)
+    return subprocess.Popen([sys.executable, *command, *args], **pipes)
 
 
 def test_the_command_as_scripts_see_it(tmp_path, monkeypatch):

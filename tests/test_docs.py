@@ -1,14 +1,12 @@
-"""The site builds without a warning, leads everywhere it promises to, and needs no network."""
+"""The site builds without a warning, has no broken links, and needs no network."""
 
 import contextlib
 import doctest
 import io
-import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 import zlib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -19,6 +17,8 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 import scaledgd as sg
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -35,7 +35,7 @@ TASKS = {
 
 
 def build(folder):
-    """Build a copy, so that nothing is left over from before; return the exit status."""
+    """Build a copy, without files of earlier builds; return the exit status."""
     left_out = shutil.ignore_patterns("_build", "gallery", "generated")
     shutil.copytree(DOCS, folder / "docs", ignore=left_out)
     shutil.copytree(ROOT / "examples", folder / "examples")
@@ -47,30 +47,19 @@ def build(folder):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of one build, which all workers share: HTML, log and exit status."""
+    """The folder of one build: HTML, log and exit status."""
     for name in ("sphinx_gallery", "sphinx_design", "pydata_sphinx_theme", "numpydoc"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install scaledgd[docs]")
     for name in ("myst_parser", "matplotlib", "pandas", "xarray"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install scaledgd[docs]")
-    base, run = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    folder = base.parent / f"site-{run}" if run else base / "site"
-    try:
-        folder.mkdir()
-    except FileExistsError:  # another worker is at it
-        for _ in range(3000):
-            if (folder / "status").exists():
-                break
-            time.sleep(0.1)
-    else:
-        status = str(build(folder))
-        (folder / "unfinished").write_text(status)
-        (folder / "unfinished").rename(folder / "status")
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "status").write_text(str(build(folder)))
     return folder
 
 
 @dataclass
 class Page(HTMLParser):
-    """What a page is made of, as far as it leads somewhere."""
+    """The ids, links and loaded files of a page."""
 
     path: Path
     ids: set = field(default_factory=set)
@@ -106,7 +95,7 @@ def test_the_site_builds_without_a_warning(built):
 
 
 def public_names():
-    """Every name of the package, and of the two modules among them."""
+    """Return all public names of the package and of its two public modules."""
     found = {f"scaledgd.{name}" for name in sg.__all__}
     found |= {f"scaledgd.datasets.{name}" for name in sg.datasets.__all__}
     return found | {
@@ -208,7 +197,7 @@ def test_what_pages_show_runs(page, tmp_path, monkeypatch):
 
 
 def test_commands_that_are_shown_run(tmp_path):
-    """All but those that run for long; the names of all options exist."""
+    """The commands run, except for the long ones, and all options exist."""
     pytest.importorskip("typer", reason="typer is not installed: pip install scaledgd[cli]")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install scaledgd[cli]")
     text = (DOCS / "command-line.md").read_text(encoding="utf-8")

@@ -394,7 +394,7 @@ def test_spectra_over_many_decades_are_found_from_the_top():
 @pytest.mark.parametrize("kappa", [1, 100])
 def test_few_entries_are_enough(kappa):
     X, Y, rng = table((150, 150), rank=5, kappa=kappa)
-    from scaledgd.experiments.estimators import observed
+    from benchmarks.estimators import observed
 
     seen = observed(X.shape, int(2.0 * 5 * 295), 5, rng)
     model = sg.MatrixCompletion(rank=5).fit(np.where(seen, Y, np.nan))
@@ -544,9 +544,9 @@ def test_history_tells_how_it_went():
 
 def test_a_dense_result_that_would_not_fit_is_refused():
     rng = np.random.default_rng(0)
-    i, j = rng.integers(0, 200000, 20000), rng.integers(0, 100000, 20000)
+    i, j = rng.integers(0, 200000, 2000), rng.integers(0, 100000, 2000)
     flat = np.unique(i * 100000 + j)
-    model = sg.MatrixCompletion(rank=1)
+    model = sg.MatrixCompletion(rank=1, ridge=0.1)
     model.fit_entries((flat // 100000, flat % 100000), np.ones(flat.size), (200000, 100000))
     with pytest.raises(MemoryError, match="predict_entries"):
         model.reconstruct()
@@ -789,16 +789,14 @@ def test_units_do_not_matter_beside_offsets(center, scale):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_time_limits_hold():
-    import time
-
-    _, Y, rng = table((300, 200), rank=8, noise=0.05)
-    H = holes(Y, rng)
-    for model in (sg.MatrixCompletion(max_time=0.1), sg.RobustPCA(max_time=0.1)):
-        began = time.perf_counter()
-        model.set_params(random_state=0).fit(H)
-        assert time.perf_counter() - began < 5  # a step is not cut in two
-        assert "time limit of 0.1 s" in model.status_
+@pytest.mark.parametrize("made", [sg.MatrixCompletion, sg.RobustPCA])
+def test_time_limits_hold(made, clock):
+    """On a clock that moves whenever it is read: a fit soon stops asking what time it is."""
+    _, Y, rng = table((90, 60), rank=8, noise=0.05)
+    clock.tick = 1000.0
+    model = made(random_state=0, n_jobs=1, max_time=50_000.0).fit(holes(Y, rng))
+    assert "time limit of 50000 s" in model.status_
+    assert 50_000 < clock.passed < 100_000
 
 
 def test_kinds_are_not_mixed():

@@ -18,7 +18,7 @@ def test_relative_error_of_factors_keeps_full_precision(dtype):
     for size in (1e-1, 1e-6, 1e-12):
         G = sg.LowRank(F.L + size * D, F.R)
         expected = size * np.linalg.norm(D @ F.R.conj().T) / np.linalg.norm(F.full())
-        # to three digits even where a difference of Grams would see nothing
+        # to three digits, although a difference of Grams would round to zero
         assert float(relative_error(G, F)) == pytest.approx(expected, rel=1e-3)
     assert float(relative_error(G.full(), F)) == pytest.approx(expected, rel=1e-2)
 

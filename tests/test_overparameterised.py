@@ -8,7 +8,7 @@ import scaledgd as sg
 from scaledgd.experiments import overparameterised
 from scaledgd.growth import smallest_square
 
-N, R = 60, 3
+N, R = 40, 2
 
 
 def symmetric_sensing(kappa, **given):
@@ -47,7 +47,7 @@ def test_the_time_hardly_depends_on_kappa_while_gradient_descent_fails():
 
 
 def test_too_little_damping_misses_the_level():
-    """λ = 0.1 σ_r lands above what λ = σ_r reaches from the same start."""
+    """From the same start, λ = 0.1 σ_r ends at a larger error than λ = σ_r."""
     kappa = 10
     problem, truth = symmetric_sensing(kappa)
     reached = {
@@ -91,7 +91,7 @@ def test_control_without_damping_a_small_random_start_fails_at_once():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_control_plain_scaled_gd_is_unstable_with_extra_columns(seed):
-    """Columns that fit nothing but sampling noise make the Grams nearly singular."""
+    """Columns that fit only sampling noise make the Gram matrices nearly singular."""
     problem, truth = sg.datasets.matrix_completion(200, 200, 3, 3, 0.2, rng=seed)
     exact = trajectory(problem, sg.spectral(3), sg.ScaledGD(0.5), truth, 100)
     assert exact[-1] < 1e-6
@@ -120,7 +120,7 @@ def test_mixed_start_lowers_lambda_where_it_exceeds_the_spectrum():
 
 
 def test_mixed_start_that_never_switches_returns_the_best_it_has():
-    """Twice the rank: σ_min stays at the dust, which must not be an error."""
+    """With twice the rank, σ_min stays near zero, which must not be an error."""
     problem, truth = sg.datasets.matrix_completion(120, 90, 2, 2, 0.8, rng=0)
     factors = sg.mixed(4, damping=0.1, scale=1e-8, rng=0, max_iter=60)(problem)
     assert smallest_square(factors) < 1e-3

@@ -1,4 +1,4 @@
-"""Pictures say what the models say: truths about the numbers drawn, not about pixels."""
+"""Plots show the numbers of the models; the tests check these numbers, not pixels."""
 
 import sys
 from types import SimpleNamespace
@@ -86,12 +86,12 @@ def regressor():
 
 
 def drawn(display):
-    """Every axes of a figure, after it was drawn for real."""
+    """Draw a figure and return all of its axes."""
     display.figure_.canvas.draw()
     return display.figure_.axes
 
 
-# ---- how a fit went
+# ---- convergence
 
 
 def test_convergence_is_the_history(completion, robust, tensor, regressor):
@@ -119,7 +119,7 @@ def test_stages_are_named_and_shaded():
     display = ConvergenceDisplay([8.0, 1.0, 0.1, 0.01], stages=["far", "far", "near", "near"])
     ax = display.plot().ax_
     assert {text.get_text() for text in ax.texts} == {"far", "near"}
-    # "near" was at work from the last record of "far" on
+    # "near" begins at the last record of "far"
     (band,) = ax.patches
     assert (band.get_x(), band.get_width()) == (1.0, 2.0)
 
@@ -182,7 +182,7 @@ def test_spectrum_of_a_tensor_has_a_line_per_mode(tensor):
     for line, values in zip(display.lines_, model.singular_values_, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), values)
     styles = {(line.get_linestyle(), line.get_marker()) for line in display.lines_}
-    assert len(styles) == 3  # told apart without colour
+    assert len(styles) == 3  # lines differ without colour
     assert {line.get_xdata()[0] for line in display.rank_lines_} == set(model.rank_)
     assert display.noise is None
 
@@ -191,7 +191,7 @@ def test_spectrum_of_nothing_and_of_few_values(regressor):
     drawn(SpectrumDisplay(np.zeros(0), 0).plot())
     drawn(SpectrumDisplay(np.zeros(0), 0, noise=1.0).plot())
     drawn(SpectrumDisplay([2.0, 0.0], 1, noise=0.0).plot())
-    assert SpectrumDisplay.from_estimator(regressor).noise is None  # that of y says nothing here
+    assert SpectrumDisplay.from_estimator(regressor).noise is None  # no noise of entries
 
 
 def test_no_level_of_noise_where_rows_were_scaled(holes):
@@ -215,7 +215,7 @@ def test_rank_curve_is_the_path(completion):
 
 
 def test_rank_curve_is_in_the_units_of_the_data(holes, completion):
-    # of no low-rank part the error is the size of the data themselves
+    # without a low-rank part, the error is the size of the data
     display = RankCurveDisplay.from_estimator(completion)
     assert display.errors[0] == pytest.approx(np.sqrt(np.nanmean(holes**2)), rel=0.4)
     larger = sg.MatrixCompletion(random_state=0).fit(1024 * holes)
@@ -254,7 +254,7 @@ def test_without_held_out_errors_there_is_no_rank_curve(robust, holes):
             RankCurveDisplay.from_estimator(model)
 
 
-# ---- what was seen
+# ---- missing cells
 
 
 def test_what_is_missing(holes, completion):
@@ -284,8 +284,7 @@ def test_what_is_missing_of_other_tables(holes, kind):
 
 
 def test_what_is_missing_of_a_large_table_is_in_blocks(monkeypatch):
-    for room in (plots.drawing, plots.maps):
-        monkeypatch.setattr(room, "PIXELS", 10)
+    monkeypatch.setattr(plots.blocks, "PIXELS", 10)
     rng = np.random.default_rng(0)
     known = rng.random((37, 20)) < np.linspace(0, 1, 37)[:, None]
     display = MissingDisplay.from_data(np.where(known, 1.0, np.nan))
@@ -312,7 +311,7 @@ def test_what_is_missing_of_a_tensor(tensor):
             MissingDisplay.from_estimator(tensor[1], modes=modes)
 
 
-# ---- what was found
+# ---- separation and residuals
 
 
 def test_separation_adds_up(robust):
@@ -325,7 +324,7 @@ def test_separation_adds_up(robust):
     first, second, third = (image.get_clim() for image in display.images_[0])
     assert first == second
     assert third[0] == -third[1]
-    # a few wild cells do not take the colours from the others
+    # a few outliers do not stretch the colour scale
     assert first[1] < np.nanmax(X)
     labels = [ax.get_xlabel() for ax in drawn(display)]
     assert labels == ["column"] * 3 + ["value (mV)", "outlier (mV)"]
@@ -380,9 +379,27 @@ def test_separation_refuses_what_it_cannot_show(completion, robust):
         SeparationDisplay(*[np.zeros((2, 2, 2, 2))] * 3)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (40, 7), (17, 32)])
+def test_block_means_are_means_of_what_is_known(shape, monkeypatch):
+    monkeypatch.setattr(plots.blocks, "PIXELS", 10)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(shape)
+    values[1:3, 2] = np.nan
+    small = plots.blocks.block_means(values)
+    assert small.shape == tuple(min(n, 10) for n in shape)
+    index = np.nonzero(np.isfinite(values))
+    from_cells = plots.blocks.cell_means(index, shape, values[index])
+    np.testing.assert_allclose(small, from_cells)  # whole tables and single cells agree
+    if max(shape) <= 10:
+        np.testing.assert_array_equal(small, values)
+    edges = [plots.blocks.block_edges(n) for n in shape]
+    last = values[edges[0][-2] :, edges[1][-2] :]
+    assert small[-1, -1] == pytest.approx(np.nanmean(last))
+    assert np.isnan(plots.blocks.block_means(np.full(shape, np.nan))).all()
+
+
 def test_large_separations_are_drawn_in_blocks(monkeypatch):
-    for room in (plots.drawing, plots.maps):
-        monkeypatch.setattr(room, "PIXELS", 5)
+    monkeypatch.setattr(plots.blocks, "PIXELS", 5)
     data = np.arange(200.0).reshape(20, 10)
     data[0:4, 0:2] = np.nan
     data[5, 2] = np.nan
@@ -462,11 +479,11 @@ def test_a_regression_has_no_cells(regressor):
             display.from_estimator(regressor)
 
 
-# ---- what may be relied on
+# ---- intervals
 
 
 class Stub(BaseEstimator):
-    """An estimator that has intervals."""
+    """An estimator with given intervals."""
 
     def __init__(self, X):
         index = tuple(np.nonzero(~np.isnan(X)))
@@ -515,7 +532,7 @@ def test_intervals_are_of_one_row_or_column(holes):
             IntervalDisplay.from_estimator(Stub(holes), **both)
 
 
-# ---- all of them
+# ---- all displays
 
 
 SINGLE = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.tensors import f_measure, hidden_errors, movers
 
 import scaledgd as sg
-from scaledgd.experiments.tensors import f_measure, hidden_errors, movers
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("SCALEDGD_DATA", ROOT.parent / "shared" / "data"))

@@ -1,10 +1,10 @@
-"""A report is one file, draws itself in a browser, and holds what it was given."""
+"""A report is one file that needs no network, and a browser draws its charts."""
 
 import re
 
 import numpy as np
 import pytest
-from browser import complaints, fetched, opened, overflow, started
+from browser import complaints, fetched, opened, overflow
 
 from scaledgd import report
 
@@ -28,12 +28,6 @@ def page(path):
     ]
     report.write(path, "A page </title>", sections, "below", "footer")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -74,21 +68,6 @@ def test_blocks_that_make_no_sense_are_refused(block):
         block.html()
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (400, 7), (161, 320)])
-def test_shrunk_keeps_the_mean(shape):
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal(shape)
-    small = report.shrunk(values)
-    assert max(small.shape) <= 160
-    assert all(a <= b for a, b in zip(small.shape, shape, strict=True))
-    if max(shape) <= 160:
-        np.testing.assert_allclose(small, values)
-    assert small.min() >= values.min()
-    assert small.max() <= values.max()
-    values[:] = np.nan
-    assert np.isnan(report.shrunk(values)).all()
-
-
 def test_a_table_shows_truths_as_ticks_and_numbers_shortly():
     text = report.Table(["a", "b"], [[True, 0.123456], [False, None]]).html()
     assert "✓" in text
@@ -111,6 +90,7 @@ def test_the_page_is_written_whole_or_not_at_all(tmp_path):
 # ---- in a browser
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [360, 1280])
 def test_it_draws_on_wide_and_narrow_screens(browser, path, width):
     opened(browser, path, width)
@@ -130,6 +110,7 @@ def curves(chart):
     return len(chart.find_elements("css selector", "svg[role=img] g path"))
 
 
+@pytest.mark.browser
 def test_curves_can_be_pointed_at_hidden_and_zoomed_into(browser, path):
     from selenium.webdriver import ActionChains
 
@@ -170,6 +151,7 @@ def test_curves_can_be_pointed_at_hidden_and_zoomed_into(browser, path):
     assert not whole.is_displayed()
 
 
+@pytest.mark.browser
 def test_a_map_says_what_is_under_the_pointer(browser, path):
     from selenium.webdriver import ActionChains
 
@@ -181,6 +163,7 @@ def test_a_map_says_what_is_under_the_pointer(browser, path):
     assert re.search(r"row \d, column \d: -?0\.\d+", tip.text)
 
 
+@pytest.mark.browser
 def test_the_data_come_with_the_page(browser, path):
     opened(browser, path, 1280)
     link = browser.find_element("css selector", "a.file")

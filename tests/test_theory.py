@@ -9,7 +9,7 @@ import scaledgd as sg
 
 
 def isometry(n1, n2, delta, rng):
-    """A with A*A = Q diag(1 ± δ) Qᵀ on all matrices: RIP with constant δ, at every rank."""
+    """Return an operator with the RIP constant δ at every rank: A*A = Q diag(1 ± δ) Qᵀ."""
     N = n1 * n2
     Q = np.linalg.qr(draw(rng, N, N))[0]
     signs = rng.integers(0, 2, N) * 2.0 - 1
@@ -17,7 +17,7 @@ def isometry(n1, n2, delta, rng):
 
 
 def within(errors, bound, rate, floor):
-    """errors[t] ≤ bound · rateᵗ, down to rounding."""
+    """Tell whether errors[t] ≤ bound · rateᵗ, down to rounding."""
     return np.all(errors <= bound * rate ** np.arange(len(errors)) + floor)
 
 
@@ -33,13 +33,13 @@ def test_theorem_1_matrix_sensing(kappa, eta):
     errors = norm * trajectory(problem, sg.spectral(r), sg.ScaledGD(eta), truth, 60)
     assert within(errors, 0.15 * sigma_r, 1 - 0.6 * eta, 1e-13)
     assert errors[-1] > 0  # the floor is rounding, not an identity
-    if eta == 0.1:  # the bound is about this rate: a third of it is not reached
+    if eta == 0.1:  # the rate is close to the bound: a third of it is not reached
         assert not within(errors, 0.15 * sigma_r, (1 - 0.6 * eta) ** 3, 1e-13)
 
 
-@pytest.mark.parametrize(("rank", "fraction"), [(2, 0.005), (5, 0.001)])
+@pytest.mark.parametrize(("rank", "fraction"), [(2, 0.004), (5, 0.002)])
 def test_theorem_2_robust_pca(rank, fraction):
-    problem, truth = sg.datasets.robust_pca(1000, 1000, rank, 1, fraction, rng=1)
+    problem, truth = sg.datasets.robust_pca(500, 500, rank, 1, fraction, rng=1)
     norm = float(truth.norm())
     errors = norm * trajectory(problem, sg.spectral(rank), sg.ScaledGD(0.5), truth, 25)
     assert within(errors, 0.03, 1 - 0.6 * 0.5, 1e-13)
@@ -102,7 +102,7 @@ def test_the_trajectory_does_not_depend_on_the_parameterisation(name):
 
 
 def test_the_trajectory_of_symmetric_factors_too():
-    """For L Lᴴ only unitary transforms keep X, and those ScaledGD does not see."""
+    """Only unitary transforms of L keep L Lᴴ, and ScaledGD is invariant under them."""
     problem, _ = sg.datasets.quadratic_sampling(30, 2, 5, 600, 0.0, rng=0)
     F = sg.spectral(2)(problem)
     Q = np.linalg.qr(draw(np.random.default_rng(0), 2, 2))[0]
@@ -115,7 +115,7 @@ def test_the_trajectory_of_symmetric_factors_too():
 @pytest.mark.parametrize("name", ["sensing", "completion", "robust-pca"])
 def test_factors_stay_balanced_without_a_regulariser(name):
     problem, truth = PROBLEMS[name]
-    if name == "sensing":  # the bound wants a start that is not too far off
+    if name == "sensing":  # the bound needs a start that is close enough
         problem, truth = sg.datasets.matrix_sensing(30, 24, 3, 10, 4000, rng=3)
     uneven = []
 
@@ -141,7 +141,7 @@ def test_robust_pca_stays_incoherent_without_projection():
     )
     assert max(seen) < 2 * mu
     assert seen[-1] == pytest.approx(mu, rel=1e-3)
-    raw = sg.Observed(problem.operator, problem.y)  # control: untrimmed, the spikes take over
+    raw = sg.Observed(problem.operator, problem.y)  # control: no trimming
     assert float(sg.metrics.incoherence(sg.spectral(4)(raw))) > 2 * mu
 
 

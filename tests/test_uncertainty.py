@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from benchmarks.estimators import matrix, spectrum
 
 import scaledgd as sg
-from scaledgd.experiments.estimators import matrix, spectrum
 
 pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
 

@@ -2,16 +2,16 @@
 Fill the holes in a table
 =========================
 
-A table of measurements with holes, some single and some hours long. One call fills them, and
-nothing has to be tuned.
+A table of measurements with missing values, single ones and gaps of many hours. One call fills them
+in, with nothing to tune.
 """
 
 # %%
 # The data
 # --------
-# Eighty electricity meters, read every hour for ten days. The numbers are made up, but they behave
-# like such tables do: a few habits (offices, evenings, heating at night, weekends) explain every
-# meter, the meters differ by two orders of magnitude, and every reading is a little off.
+# Eighty electricity meters are read every hour for ten days. The numbers are simulated, but behave
+# like real ones: a few patterns (offices, evenings, heating at night, weekends) explain every
+# meter, the meters differ by two orders of magnitude, and every reading has a small error.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -45,9 +45,9 @@ truth = pd.DataFrame(habits.T @ shares.T * size, index=hours, columns=names)
 readings = truth + 0.15 * truth.std().to_numpy() * rng.standard_normal(truth.shape)
 
 # %%
-# The holes
-# ---------
-# A quarter of the readings did not arrive, and every meter was down once or twice for up to a day.
+# The missing values
+# ------------------
+# A quarter of the readings is lost, and every meter fails once or twice for up to a day.
 
 missing = rng.random(truth.shape) < 0.25
 for meter in range(80):
@@ -60,8 +60,8 @@ print(f"{missing.mean():.0%} of the table is missing")
 # %%
 # One call
 # --------
-# NaN is what is missing. A frame goes in, a frame comes out. Whether rows or columns are to be
-# centred and scaled, and of which rank the table is, is found on entries that are held out.
+# NaN means missing. The result is a data frame like the input. Held-out entries decide whether rows
+# or columns are centred and scaled, and which rank the table has.
 
 model = sg.MatrixCompletion(random_state=0).fit(table)
 filled = model.transform(table)
@@ -71,8 +71,8 @@ print(model.status_)
 # %%
 # Was it right?
 # -------------
-# Here the truth is known. The errors of the filled cells, in per cent of the mean of their meter,
-# beside what one would do otherwise:
+# Here the truth is known. These are the errors of the filled cells, in per cent of the mean of
+# their meter, for scaledgd and for simpler methods:
 
 unit = ((table - table.mean()) / table.std()).fillna(0)
 U, s, Vh = np.linalg.svd(unit, full_matrices=False)
@@ -81,7 +81,7 @@ others = {
     "means of the meters": table.fillna(table.mean()),
     "interpolation in time": table.interpolate(limit_direction="both"),
     "means of hours of the day": table.fillna(table.groupby(hours.hour).transform("mean")),
-    "SVD of rank 5, holes at the mean": plain * table.std() + table.mean(),
+    "SVD of rank 5, gaps at the mean": plain * table.std() + table.mean(),
     "scaledgd": filled,
 }
 errors = {}
@@ -91,14 +91,14 @@ for name, estimate in others.items():
     print(f"{name:35s} {errors[name]:5.1f} %")
 
 # %%
-# The picture: the table as it came and as it was filled, and five days of one meter.
+# The table before and after, and five days of one meter:
 
 shown = names.index("meter 54")
 fig, axes = plt.subplot_mosaic(
     "ab\ncc", figsize=(9, 6), layout="constrained", height_ratios=[1.25, 1]
 )
 look = {"aspect": "auto", "cmap": "cividis", "vmin": 0, "vmax": 2.2, "extent": (0, 10, 79.5, -0.5)}
-for key, values, title in (("a", table, "as it came"), ("b", filled, "filled")):
+for key, values, title in (("a", table, "with gaps"), ("b", filled, "filled")):
     image = axes[key].imshow((values / table.mean()).T, interpolation="none", **look)
     axes[key].set(title=title, xlabel="day", xticks=range(0, 11, 2))
     axes[key].axhline(shown, color="#D55E00", linewidth=1)
@@ -117,10 +117,10 @@ axes["c"].set(xlim=(0, 5), xlabel="day", ylabel="load (kW)", title=names[shown],
 axes["c"].legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.28), frameon=False)
 
 # %%
-# New rows are filled too
-# -----------------------
-# The model has learnt how meters go together. An hour that was not there at the fit is filled from
-# whichever meters did report, here every fourth:
+# New rows
+# --------
+# The model has learnt how the meters are related. An hour that was not in the training data can be
+# filled in from the meters that did report, here every fourth:
 
 truth_then = 1.1 * truth.iloc[[34]].set_axis([pd.Timestamp("2024-03-20 10:00")])
 reported = truth_then.where([np.arange(80) % 4 == 0])
@@ -130,13 +130,13 @@ print(pd.DataFrame(both).iloc[[21, 22, 23, 25, 26, 27]].round(2))
 # %%
 # What to look out for
 # --------------------
-# - **A rank that you give comes without centring and scaling**, so that it is one fit of what you
-#   asked for. On tables like this one, whose columns differ in size, say ``scale="columns"`` too,
-#   or leave the rank to be found.
-# - **Text and dates are refused by name.** Put them into the index, or leave them out.
-# - **A column that was hardly seen** can only be its mean. ``model.diagnostics_`` says what the
-#   data cannot determine.
+# - **A given rank comes without centring and scaling.** It is one fit of exactly that model. For
+#   tables like this one, whose columns differ in size, also set ``scale="columns"``, or leave out
+#   the rank.
+# - **Text and date columns are refused**, with an error that names them. Put them into the index,
+#   or leave them out.
+# - **A column with very few observations** is filled with its mean. ``model.diagnostics_`` lists
+#   what the data do not determine.
 #
-# Where next: :doc:`how sure is a filled cell? </gallery/trust/how_sure>`, :doc:`what the
-# estimators choose, and how </estimators>`, and :doc:`the same from the command line
-# </command-line>`.
+# See also: :doc:`how sure is a filled cell? </gallery/trust/how_sure>`, :doc:`what the
+# estimators choose, and how </estimators>`, and :doc:`the command line </command-line>`.

@@ -2,16 +2,16 @@
 Separate background and movers
 ==============================
 
-A camera that does not move sees a background that hardly changes, and things that cross it. The
-background is of low rank, the movers are gross errors: robust PCA takes them apart, and need not
-be told how many pixels move.
+A fixed camera sees a background that hardly changes, and objects that cross it. The background has
+low rank, and the moving objects are gross errors. Robust PCA separates them, without being told
+how many pixels move.
 """
 
 # %%
 # The data
 # --------
-# A made-up video of 100 images of 60 × 80 pixels: a wall of bricks, a shadow that comes and goes,
-# a lamp that flickers, three discs that cross the picture, and a little noise.
+# A simulated video of 100 images of 60 × 80 pixels: a brick wall, a shadow that comes and goes, a
+# flickering lamp, three discs that cross the image, and a little noise.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -64,8 +64,8 @@ display.figure_.set_size_inches(8, 7)
 # %%
 # Was it right?
 # -------------
-# Movers are where the video differs from the background by more than ten grey levels. Beside it,
-# what one would try first: the mean and the median image, and the SVD, which every mover bends.
+# A pixel counts as moving if the video differs from the background by more than ten grey levels.
+# For comparison: the mean image, the median image, and the SVD, which the moving objects distort.
 
 U, s, Vh = np.linalg.svd(table, full_matrices=False)
 r = model.rank_
@@ -84,7 +84,7 @@ for name, estimate in backgrounds.items():
     print(f"{name:15s} {off:11.1f} levels {hits:14.0%} {false:14.0%}")
 
 # %%
-# One image, four backgrounds, and what each takes for a mover:
+# One image, four backgrounds, and the pixels that each takes as moving:
 
 shown = 50
 fig, axes = plt.subplots(2, 4, figsize=(10, 4.2), layout="constrained")
@@ -101,15 +101,15 @@ axes[1, 0].set_ylabel("found to move\n(line: truth)")
 # %%
 # What to look out for
 # --------------------
-# - **A pixel must show the background more often than not.** Where something stands most of the
-#   time, it *is* the background.
-# - **Holes are allowed besides**: NaN is missing, and what is wrong is found among the rest.
-# - **The threshold is part of the model.** ``model.transform(new_images)`` cleans images that come
-#   later, each on its own.
-# - **The rank is where the spectrum of what was not rejected has a gap**, which movers that hardly
-#   differ from the background fill. With discs of the grey levels 225, 30 and 190 instead of 235,
-#   5 and 235 the rank was taken to be 5. If you know it, give it: ``RobustPCA(rank=3)``.
+# - **A pixel must show the background most of the time.** Otherwise the object in front of it is
+#   taken as the background.
+# - **Missing values are allowed**: NaN means missing, and gross errors are found among the rest.
+# - **The threshold is part of the model.** ``model.transform(new_images)`` cleans later images,
+#   each on its own.
+# - **The rank is chosen at a gap in the spectrum of the accepted entries.** Moving objects that
+#   hardly differ from the background fill this gap. With discs of the grey levels 225, 30 and 190
+#   instead of 235, 5 and 235 the chosen rank was 5. If you know the rank, give it:
+#   ``RobustPCA(rank=3)``.
 #
-# Where next: :api:`TensorRobustPCA` for colour or for several cameras at once, :doc:`how gross
-# errors are told </estimators>`, and the same mathematics with a threshold of your own,
-# :api:`SoftTrim` and :api:`HardTrim`.
+# See also: :api:`TensorRobustPCA` for colour images or several cameras, :doc:`how gross errors are
+# found </estimators>`, and :api:`SoftTrim` and :api:`HardTrim` for your own thresholds.

@@ -2,16 +2,15 @@
 Predict ratings
 ===============
 
-People rate few of many things. How would they rate the others? Ratings are mostly a matter of who
-rates and what is rated; what is left is taste, and of low rank.
+People rate only a few of many items. How would they rate the others? Much of a rating depends on
+the user or the item alone. The rest is taste, which has low rank.
 """
 
 # %%
 # The data
 # --------
-# Made-up ratings of 800 users for 300 films: some users are kinder, some films are better, and
-# there are four dimensions of taste. Ratings are whole numbers from 1 to 5, and most people give
-# few of them.
+# Simulated ratings of 300 films by 800 users. Some users are kinder, some films are better, and
+# taste has four dimensions. Ratings are integers from 1 to 5, and most users give only a few.
 
 import warnings
 from itertools import pairwise
@@ -42,8 +41,9 @@ train = ~test
 # %%
 # One call
 # --------
-# Triplets go in as they are, and no table of all pairs is ever made. ``clip`` keeps what comes
-# back between one star and five. What the data cannot tell is a warning, and in ``diagnostics_``.
+# ``fit_entries`` takes triplets and never forms the table of all pairs. ``clip`` keeps estimates
+# between one and five stars. If the data do not determine everything, there is a warning, and
+# ``diagnostics_`` has the details.
 
 warnings.simplefilter("ignore", sg.DataWarning)
 model = sg.MatrixCompletion(clip=(1, 5), random_state=0)
@@ -55,7 +55,7 @@ print(*model.diagnostics_, sep="\n")
 # %%
 # Was it right?
 # -------------
-# Root-mean-square errors, in stars, of the ratings that were put aside.
+# Root-mean-square errors, in stars, of held-out ratings.
 
 
 def rmse(estimate):
@@ -63,7 +63,7 @@ def rmse(estimate):
 
 
 def offsets(which, n, left):
-    """Means by user or by film, drawn towards zero where there are few ratings."""
+    """Return means by user or by film, shrunk towards zero if there are few ratings."""
     return np.bincount(which[train], left, n) / (np.bincount(which[train], minlength=n) + 3)
 
 
@@ -82,7 +82,7 @@ here = user[test], film[test]
 estimates = {
     "the mean of all": np.full(test.sum(), mean),
     "the mean of the film": mean + offsets(film, films, rating[train] - mean)[film[test]],
-    "SVD of rank 4, holes at the mean": plain[here],
+    "SVD of rank 4, gaps at the mean": plain[here],
     "offsets of user and film": mean + by_user[user[test]] + by_film[film[test]],
     "offsets and taste, scaledgd": model.predict_entries(here),
 }
@@ -91,8 +91,8 @@ for name, error in errors.items():
     print(f"{name:33s} {error:.3f}")
 
 # %%
-# Who has rated little is known little about: the model then leans on the offsets, by how much is
-# learnt.
+# For users with few ratings the model relies on the offsets. How much it does so is learnt from the
+# data.
 
 seen = np.bincount(user[train], minlength=users)
 edges = [0, 8, 16, 32, 64, 400]
@@ -119,8 +119,8 @@ right.legend(frameon=False, loc="upper right")
 right.spines[["top", "right"]].set_visible(False)
 
 # %%
-# What to recommend: the films that somebody has not rated and would like best. The standard error
-# tells guesses from knowledge.
+# Recommendations are the unrated films with the highest predictions. The standard error shows how
+# certain a prediction is.
 
 someone = int(np.argmax(seen))
 unseen = np.setdiff1d(np.arange(films), film[user == someone])
@@ -132,10 +132,10 @@ for k in np.argsort(-(value - error))[:5]:
 # %%
 # What to look out for
 # --------------------
-# - **People choose what they rate.** The errors above are those for films that were chosen, too.
-#   How the others would fare nobody can tell from such data.
-# - **A rank that you give comes without offsets.** Say ``center="both"`` with it.
-# - **Stars are not numbers.** Predictions are means, which is what least squares can give.
+# - **People choose what they rate.** The errors above are for films that users chose to rate. The
+#   data do not tell how large the errors are for other films.
+# - **A given rank comes without offsets.** Set ``center="both"`` as well.
+# - **Predictions are means**, because the model minimises squared errors. They are not whole stars.
 #
-# Where next: :doc:`how well would it do on your ratings? </reliability>` (:api:`EntrySplit`,
-# :api:`scorer`), and :doc:`how fast it is for millions of them </performance>`.
+# See also: :doc:`how to score a model on your own ratings </reliability>` (:api:`EntrySplit`,
+# :api:`scorer`), and :doc:`performance </performance>` for millions of ratings.

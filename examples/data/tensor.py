@@ -2,16 +2,17 @@
 Complete a tensor
 =================
 
-Measurements with more than two indices, such as latitude, longitude and time, are a tensor. A
-model that knows all of its modes needs far fewer measurements than one that unfolds it to a table.
+Measurements with more than two indices, such as latitude, longitude and time, form a tensor. A
+model of the tensor needs far fewer measurements than a model of the same data unfolded into a
+table.
 """
 
 # %%
 # The data
 # --------
-# Made-up temperatures of the sea on a grid of 32 × 48 points, on 60 days: warm towards the south,
-# a season that comes later in the north, an upwelling along the coast that comes and goes, waves
-# that travel. It is a smooth field that is *not* of low rank, only close to it.
+# Simulated sea temperatures on a grid of 32 × 48 points, on 60 days: warmer towards the south, a
+# season that comes later in the north, upwelling along the coast, and travelling waves. The field
+# is smooth, but only approximately of low rank.
 
 import warnings
 
@@ -35,10 +36,10 @@ dims = {"latitude": 30 + 8 * latitude, "longitude": -20 + 8 * longitude, "day": 
 truth = xr.DataArray(field, dims, name="temperature (°C)")
 
 # %%
-# The holes
-# ---------
-# Clouds that drift. A satellite sees what is between them, and of that one point in eight, with an
-# error of half a degree.
+# The missing values
+# ------------------
+# A satellite sees one in eight of the points between drifting clouds, with an error of half a
+# degree.
 
 phases = rng.uniform(0, 2 * np.pi, 12)
 waves = rng.normal(0, 3.5, (12, 2))
@@ -52,8 +53,8 @@ print(f"{seen.mean():.1%} of the points were seen")
 # %%
 # One call
 # --------
-# A labelled array goes in, a labelled array comes out. The multilinear rank, one number for each
-# mode, is found on points that are held out.
+# Input and output are labelled arrays. The multilinear rank, one number per mode, is chosen on
+# held-out points.
 
 model = sg.TensorCompletion(random_state=0).fit(data)
 filled = model.transform(data)
@@ -62,8 +63,8 @@ print(f"multilinear rank {model.rank_}; noise {np.sqrt(model.noise_variance_):.2
 # %%
 # Was it right?
 # -------------
-# Beside it: the mean of every place over time, and completion of the table place × day, which does
-# not know what is next to what (and warns of places that were hardly seen).
+# For comparison: the mean of every place over time, and completion of the table place × day, which
+# ignores that places form a grid (and warns about places with few observations).
 
 warnings.simplefilter("ignore", sg.DataWarning)
 table = data.to_numpy().reshape(-1, 60)
@@ -106,11 +107,12 @@ fig.colorbar(image, ax=axes, label="temperature (°C)", shrink=0.6, extend="both
 # %%
 # What to look out for
 # --------------------
-# - **A rank for every mode.** ``rank=5`` means (5, 5, 5); a mode whose rank is its size is not
-#   compressed, which suits modes such as three colours.
-# - **Which mode is the first matters** for ``transform`` of new data only: new slices of mode 0
-#   are filled, as new rows are for tables.
-# - **Give ranks to** :api:`TensorRobustPCA`: finding them beneath gross errors is not reliable.
+# - **Every mode has its rank.** ``rank=5`` means (5, 5, 5). A mode whose rank is its size is not
+#   compressed, which suits short modes such as three colours.
+# - **The order of the modes matters only for** ``transform``: it fills in new slices of mode 0, as
+#   it fills in new rows of tables.
+# - **Give ranks to** :api:`TensorRobustPCA`: choosing them in the presence of gross errors is not
+#   reliable.
 #
-# Where next: :doc:`how sure is a filled cell? </gallery/trust/how_sure>` works for tensors too;
-# :doc:`the mathematics </mathematics>` of Tucker factors.
+# See also: :doc:`how sure is a filled cell? </gallery/trust/how_sure>` (it works for tensors,
+# too), and :doc:`the mathematics </mathematics>` of Tucker factors.

@@ -2,15 +2,15 @@
 Reproduce the paper
 ===================
 
-Every figure, table and theorem of the monograph is an item that can be run: it measures, says what
-the monograph claims, and whether that was seen. This page runs two of them at reduced size.
+Every figure, table and theorem of the monograph is an item that you can run. An item measures,
+states the claims of the monograph, and checks them. This page runs two items at reduced size.
 """
 
 # %%
 # The items
 # ---------
-# One module each in ``scaledgd.experiments``. On the command line ``scaledgd reproduce`` runs all
-# of them and writes one report; here is the same from Python.
+# Each item is a module of ``scaledgd.experiments``. The command ``scaledgd reproduce`` runs all of
+# them and writes one report. This is how to do it from Python:
 
 import tempfile
 
@@ -26,9 +26,9 @@ print(f"... and {len(ITEMS) - 6} more")
 # %%
 # Run two of them
 # ---------------
-# Fig. 1, completion of matrices that are more and more ill-conditioned, and Theorem 3, the
-# guarantee for it. ``quick=True`` is a reduced size: seconds instead of minutes. What was measured
-# is kept in the folder, as CSV too, and a run that was broken off goes on.
+# Fig. 1 shows matrix completion for growing condition numbers, and Theorem 3 is the guarantee for
+# it. ``quick=True`` reduces the size, to seconds instead of minutes. The folder keeps what was
+# measured, also as CSV, and an interrupted run resumes.
 
 folder = tempfile.mkdtemp()
 figure, theorem = reproduce(folder, ["figure1", "theorem3"], Setting(quick=True), jobs=1)
@@ -41,8 +41,8 @@ for found in (figure, theorem):
 # %%
 # Fig. 1
 # ------
-# ScaledGD takes the same iterations for every condition number κ, gradient descent takes κ times
-# as many.
+# ScaledGD takes the same number of iterations for every condition number κ. For gradient descent
+# the number grows in proportion to κ.
 
 colours, marks = {2: "#0072B2", 10: "#D55E00", 50: "#009E73"}, {2: "o", 10: "s", 50: "^"}
 fig, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
@@ -71,9 +71,9 @@ ax.spines[["top", "right"]].set_visible(False)
 # %%
 # Theorem 3
 # ---------
-# The error is at most 0.03 σ_r (1 − 0.6 η)ᵗ, constant included, where the conditions of the
-# theorem hold: where nearly everything is seen. The right panel shows by how much an iteration
-# shrinks the error where less is seen: the rate of the theorem is kept down to a half, and it
+# The error is at most 0.03 σ_r (1 − 0.6 η)ᵗ if the conditions of the theorem hold, that is, if
+# nearly all entries are observed. The right panel shows the factor by which an iteration shrinks
+# the error if fewer are observed. The rate of the theorem holds down to one half, and the method
 # converges far below.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -109,11 +109,11 @@ for ax in (left, right):
 # %%
 # What to look out for
 # --------------------
-# - **Full size takes a while**: ``scaledgd reproduce`` without ``--quick`` runs everything as
-#   large as the monograph has it.
-# - **The chlorine measurements** of the monograph may not be passed on. Without a copy of your own
-#   a simulation takes their place, and the report says so.
-# - **Misprints**: Algorithms 4 and 5 do not work as printed. :doc:`The errata </mathematics>`.
+# - **Full size takes longer**: ``scaledgd reproduce`` without ``--quick`` uses the sizes of the
+#   monograph.
+# - **The chlorine measurements** of the monograph may not be redistributed. Unless you have a
+#   copy, a simulation replaces them, and the report says so.
+# - **Misprints**: Algorithms 4 and 5 do not work as printed; see :doc:`the errata </mathematics>`.
 #
-# Where next: :doc:`the theorems with their constants </mathematics>`, :doc:`write your own loss
+# See also: :doc:`the theorems with their constants </mathematics>`, :doc:`write your own loss
 # </gallery/research/own_loss>`, :doc:`the command line </command-line>`.

@@ -2,15 +2,15 @@
 How sure is a filled cell?
 ==========================
 
-Every filled cell comes with a standard error and an interval. One kind of interval believes the
-model, the other only what was held out. This page shows both where the truth is known.
+Every filled cell has a standard error and an interval. One kind of interval relies on the model,
+the other on held-out entries. This page compares both on data whose truth is known.
 """
 
 # %%
 # The data
 # --------
 # Chlorine in drinking water at 120 junctions, every five minutes for 15 hours (a simulation that
-# comes with the package). Sensors are off by 0.05 mg/L, and half of the readings are missing.
+# comes with the package). Sensors have errors of 0.05 mg/L, and half of the readings are missing.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,8 +27,7 @@ table = np.where(seen, readings, np.nan)
 # %%
 # One call
 # --------
-# ``calibrate`` holds out a tenth of the entries, so that it can be seen how far off predictions
-# are.
+# ``calibrate`` holds out a tenth of the entries to measure the errors of predictions.
 
 model = sg.MatrixCompletion(calibrate=0.1, random_state=0).fit(table)
 holes = np.nonzero(~seen)
@@ -45,10 +44,11 @@ print(f"true entries in 90 % intervals of the model: {share(lower, upper, truth[
 print(f"new readings in 90 % conformal intervals:    {share(low, high, readings[holes]):.1%}")
 
 # %%
-# The model's intervals are too short here, and for a reason: they are right where the table is of
-# low rank plus independent noise, and this one only nearly is. What is left of the fronts that
-# travel through the pipes is neither. The conformal intervals hold, because they were measured. On
-# a table that *is* of low rank plus noise, the model's are nearly what they promise to be:
+# The intervals of the model are too short here. They are right for a table of low rank plus
+# independent noise, and this table is only close to that: the fronts that travel through the pipes
+# are neither. The conformal intervals cover as they should, because they are calibrated on
+# held-out entries. On a table that *is* of low rank plus noise, the intervals of the model are
+# nearly right, too:
 
 exact = rng.standard_normal((180, 3)) @ rng.standard_normal((3, 120))
 noisy = exact + 0.3 * rng.standard_normal(exact.shape)
@@ -57,7 +57,7 @@ inside = share(*exact_model.interval(holes, 0.9), exact[holes])
 print(f"low rank and noise: true entries in 90 % intervals of the model: {inside:.1%}")
 
 # %%
-# Intervals of every level, and one junction over time.
+# Coverage at every level, and one junction over time:
 
 levels = np.linspace(0.1, 0.98, 12)
 curves = {
@@ -98,17 +98,17 @@ for (name, shares), mark, colour in zip(
     curves.items(), ("o-", "s--", "^:"), ("#0072B2", "#D55E00", "#009E73"), strict=True
 ):
     right.plot(levels, shares, mark, color=colour, label=name, markersize=5)
-right.set(xlabel="level asked for", ylabel="share inside", aspect="equal", xlim=(0, 1), ylim=(0, 1))
+right.set(xlabel="nominal level", ylabel="share inside", aspect="equal", xlim=(0, 1), ylim=(0, 1))
 right.legend(frameon=False, fontsize="small", loc="lower right")
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# Standard errors tell where to be careful. Cells sorted by their standard error, in ten groups:
-# the real errors grow with them.
+# Standard errors show where to be careful. Here cells are sorted by standard error into ten
+# groups; the actual errors grow with the standard errors.
 
 order = np.array_split(np.argsort(std), 10)
-print("standard error   real error (mg/L)")
+print("standard error actual error (mg/L)")
 for group in order[::3]:
     real = np.sqrt(np.mean((value - truth[holes])[group] ** 2))
     print(f"{std[group].mean():12.3f} {real:14.3f}")
@@ -116,21 +116,21 @@ for group in order[::3]:
 # %%
 # Several completed tables
 # ------------------------
-# What is computed from a filled table is as unsure as what was filled in. Draws carry that along
-# (multiple imputation): here for the mean of every junction.
+# Quantities computed from a filled table inherit the uncertainty of the filled cells. Draws show
+# how much (multiple imputation), here for the mean of every junction.
 
 draws = model.sample(20, random_state=0).mean(axis=1)
 print(f"mean of {chlorine.junctions[junction]}: {draws[:, junction].mean():.4f} mg/L, ", end="")
-print(f"and {draws[:, junction].std():.4f} mg/L is unsure about it")
+print(f"with a standard error of {draws[:, junction].std():.4f} mg/L")
 
 # %%
 # What to look out for
 # --------------------
-# - **Conformal intervals hold for cells like those that were seen.** Where sensors fail for hours,
-#   the cells in the gaps are not.
-# - **Half the entries of a row missing is not the same as half the rows missing.** A row of which
-#   nothing was seen is filled with offsets, and nobody can say how sure that is.
-# - **An interval for the true entry is not one for a reading**, which has noise besides.
+# - **Conformal intervals are valid for cells like the observed ones.** If sensors fail for hours,
+#   the cells in these gaps are different.
+# - **An empty row is different from a row with half of its entries missing.** It is filled with
+#   offsets, and its uncertainty is unknown.
+# - **An interval for the true entry is not one for a new reading**, which also has noise.
 #
-# Where next: :doc:`how the errors come about, and what was measured </reliability>`;
-# :api:`IntervalDisplay` draws intervals of a row.
+# See also: :doc:`how standard errors are computed, and what was measured </reliability>`;
+# :api:`IntervalDisplay` draws the intervals of a row.

@@ -2,16 +2,16 @@
 Which rank?
 ===========
 
-Real tables have no rank, only singular values that decay. What counts is how well entries are
-predicted that were not seen. There are three ways to a rank that does that, and a way to get it
-wrong.
+Real tables have no exact rank, only decaying singular values. What counts is the prediction of
+entries that were not seen. There are three ways to choose a rank that predicts well, and one way
+to get it wrong.
 """
 
 # %%
 # The data
 # --------
-# Chlorine in drinking water at 120 junctions of a network, every five minutes for 15 hours: a
-# simulation that comes with the package. Two thirds of it are seen, with errors of 0.05 mg/L.
+# Chlorine in drinking water at 120 junctions of a network, every five minutes for 15 hours (a
+# simulation that comes with the package). Two thirds are observed, with errors of 0.05 mg/L.
 
 import warnings
 
@@ -29,16 +29,16 @@ table = np.where(seen, truth + 0.05 * rng.standard_normal(truth.shape), np.nan)
 
 
 def error(estimate):
-    """Of the entries that were not seen, in mg/L."""
+    """Return the error of the entries that were not seen, in mg/L."""
     return np.sqrt(np.mean((estimate - truth)[~seen] ** 2))
 
 
 # %%
-# Let it be found
-# ---------------
-# With ``rank="auto"``, which is the default, a rank is grown until noise explains what would be
-# added, with the offsets and scales that predict held-out entries best. ``rank_path_`` has the
-# trail.
+# Choose it automatically
+# -----------------------
+# With ``rank="auto"``, the default, the rank grows until the next component can be explained by
+# noise, with the offsets and scales that predict held-out entries best. ``rank_path_`` records the
+# search.
 
 model = sg.MatrixCompletion(random_state=0).fit(table)
 print(f"rank {model.rank_}, offsets: {model.center_}, scales: {model.scale_}")
@@ -47,14 +47,15 @@ print(f"off by {error(model.reconstruct()):.4f} mg/L")
 # %%
 # Give a bound
 # ------------
-# A rank that you give is an upper bound. The ridge of every row is learnt from the noise, and what
-# the data do not support is cut. So a bound that is generous costs time, not accuracy. Without the
-# ridge, every column too many fits noise, and where there are few entries, wildly:
+# A given rank is an upper bound. The ridge of every row is learnt from the noise, and components
+# that the data do not support are removed. So a generous bound costs time, but not accuracy.
+# Without the ridge, every surplus component fits noise, and the errors are large for rows with few
+# entries:
 
 ranks = [1, 2, 4, 7, 10, 12, 14, 16]
 learnt, least_squares = [], []
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # without a ridge there is much to warn of
+    warnings.simplefilter("ignore")  # fits without a ridge cause warnings
     for rank in ranks:
         bounded = sg.MatrixCompletion(rank, center=model.center_).fit(table)
         plain = sg.MatrixCompletion(rank, center=model.center_, ridge=1e-12).fit(table)
@@ -66,8 +67,8 @@ with warnings.catch_warnings():
         )
 
 # %%
-# The picture to remember. The dotted line is what the best approximation of the *truth* is off by:
-# it falls for ever, and says nothing about what can be learnt from a part of a noisy table.
+# The dotted line is the error of the best approximation of the *truth*. It keeps falling, and says
+# nothing about what can be learnt from part of a noisy table.
 
 offsets = truth.mean(axis=0) + truth.mean(axis=1, keepdims=True) - truth.mean()
 s = np.linalg.svd(truth - offsets, compute_uv=False)
@@ -75,7 +76,7 @@ best = [np.sqrt(np.sum(s[r:] ** 2) / truth.size) for r in ranks]
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.semilogy(np.arange(1, 31), s[:30], "o", color="0.35", markersize=4)
 left.axvline(model.rank_, color="#D55E00", linewidth=1)
-left.annotate(f"found: {model.rank_}", (model.rank_ + 0.5, s[1]), color="#D55E00")
+left.annotate(f"chosen: {model.rank_}", (model.rank_ + 0.5, s[1]), color="#D55E00")
 left.set(xlabel="index", ylabel="singular value (mg/L)", title="Truth less offsets: no gap")
 
 right.semilogy(ranks, least_squares, "s--", color="#0072B2", label="least squares, no ridge")
@@ -91,9 +92,9 @@ for ax in (left, right):
 # Look at held-out entries yourself
 # ---------------------------------
 # :api:`rank_curve` holds out a third of the entries at a time and shows the errors. It chooses the
-# smallest rank that is as good as the best within a standard error. The errors contain the noise
-# of what was held out, which no model predicts; and a rank that is right for two thirds of the
-# entries is a little small for all of them.
+# smallest rank whose error is within a standard error of the best. The errors include the noise of
+# the held-out entries, which no model can predict. The best rank for two thirds of the entries is
+# slightly too small for all of them.
 
 curve = sg.rank_curve(
     sg.MatrixCompletion(center=model.center_, tol=1e-3), table, ranks=[2, 4, 7, 10, 12]
@@ -105,12 +106,12 @@ print(f"chosen: {curve.chosen}")
 # %%
 # What to look out for
 # --------------------
-# - **A rank that is given comes without offsets and scales.** To compare ranks with what
-#   ``rank="auto"`` found, give ``center=model.center_, scale=model.scale_`` too.
-# - **Hold out what will be missing.** Single entries, as here, say how well single holes are
-#   filled. For outages use :api:`BlockSplit`, for new rows :api:`RowSplit`.
-# - **For robust PCA** held-out entries do not help, because they may be wrong: it looks for a gap
-#   in the spectrum of what was not rejected.
+# - **A given rank comes without offsets and scales.** To compare ranks with the result of
+#   ``rank="auto"``, also give ``center=model.center_, scale=model.scale_``.
+# - **Hold out what will be missing.** Single held-out entries, as here, show how well single
+#   missing values are filled in. For outages use :api:`BlockSplit`, for new rows :api:`RowSplit`.
+# - **Robust PCA does not use held-out entries**, because they may be wrong. It looks for a gap in
+#   the spectrum of the accepted entries.
 #
-# Where next: :doc:`how sure is a filled cell? </gallery/trust/how_sure>`, :doc:`the searches in
-# detail </estimators>`.
+# See also: :doc:`how sure is a filled cell? </gallery/trust/how_sure>`, :doc:`how ranks are chosen
+# </estimators>`.

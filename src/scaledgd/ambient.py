@@ -1,4 +1,4 @@
-"""What an adjoint returns: a gradient Z in the ambient space, never formed where it has structure.
+"""Gradients Z in the space of X, as adjoints return them; not formed where they have structure.
 
 Methods and starts need nothing of Z but its contractions with mode matrices.
 """
@@ -18,36 +18,36 @@ Modes = tuple[Array, ...]
 
 
 class Ambient:
-    """An element Z of the space of X."""
+    """An element Z of the space of X. A subclass needs `shape` and `contract`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         raise NotImplementedError
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
-        """Z ×_j modes[j]ᴴ for every mode j but `skip`; axis j then has size modes[j].shape[1]."""
+        """Return Z ×_j modes[j]ᴴ for every mode j but `skip`."""
         raise NotImplementedError
 
     def times(self, V: Array) -> Array:
-        """Z V, for a matrix Z."""
+        """Return Z V, for a matrix Z."""
         return self.contract((V, conj(V)), skip=0)
 
     def adjoint_times(self, U: Array) -> Array:
-        """Zᴴ U, for a matrix Z."""
+        """Return Zᴴ U, for a matrix Z."""
         return adjoint(self.contract((U, conj(U)), skip=1))
 
     def tucker_gradients(self, modes: Modes, core: Array) -> tuple[Array, ...]:
-        """The gradients of (modes, core) by the chain rule, factors then core."""
+        """Return the gradients of Tucker factors by the chain rule, factors then core."""
         partial = [self.contract(modes, skip=k) for k in range(len(modes))]
         factors = (unfold(C, k) @ adjoint(unfold(core, k)) for k, C in enumerate(partial))
         return (*factors, mode_product(partial[-1], adjoint(modes[-1]), len(modes) - 1))
 
     def unfold(self, mode: int) -> Ambient:
-        """The matrix whose rows are indexed by `mode`; in which order columns come is open."""
+        """Return the matrix whose rows are indexed by `mode`; its columns come in any order."""
         raise ValueError("this problem is about matrices only; use spectral as its start")
 
     def squares(self, mode: int) -> Array:
-        """Σ |Z|² over every slice of a mode: the diagonal of the Gram of its unfolding."""
+        """Return Σ |Z|² over every slice of a mode: the diagonal of the Gram of its unfolding."""
         raise NotImplementedError
 
 
@@ -98,7 +98,7 @@ class Sparse(Ambient):
 
 
 class _Structured(Ambient):
-    """A matrix known by its products, which a subclass defines."""
+    """A matrix given by its products, which a subclass defines."""
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         if skip == 1:
@@ -161,7 +161,7 @@ class Hankel(_Structured):
 
 
 def _spectrum(x: Array, n: int) -> Array:
-    """The DFT along the first axis of x padded with zeros to length n."""
+    """Return the DFT along the first axis of x padded with zeros to length n."""
     xp = array_namespace(x)
     if not is_complex(x):
         x = x + xp.zeros_like(x) * xp.asarray(1j, dtype=_complex_dtype(x))
@@ -174,14 +174,14 @@ def _complex_dtype(x: Array) -> Any:
 
 
 def _back(spectrum: Array, length: int, example: Array) -> Array:
-    """The first `length` samples of the inverse DFT, real where the example is."""
+    """Return the first `length` samples of the inverse DFT, real where the example is."""
     xp = array_namespace(spectrum)
     x = xp.fft.ifft(spectrum, axis=0)[:length, ...]
     return x if is_complex(example) else xp.real(x)
 
 
 def correlate(z: Array, M: Array, rows: int) -> Array:
-    """H(z) M for the Hankel matrix with so many rows: (H M)_{ik} = Σ_j z_{i+j} M_{jk}."""
+    """Return H(z) M for the Hankel matrix with `rows` rows: (H M)_{ik} = Σ_j z_{i+j} M_{jk}."""
     xp = array_namespace(z)
     n = z.shape[0]
     # Σ_j z_{i+j} M_j is entry i + (cols − 1) of the convolution of z with M reversed;
@@ -191,7 +191,7 @@ def correlate(z: Array, M: Array, rows: int) -> Array:
 
 
 def antidiagonal_sums(L: Array, R: Array) -> Array:
-    """Σ_{i+j=k} (L Rᴴ)_{ij} for every k, of shape (n1 + n2 − 1,)."""
+    """Return Σ_{i+j=k} (L Rᴴ)_{ij} for every k, of shape (n1 + n2 − 1,)."""
     xp = array_namespace(L)
     n = L.shape[0] + R.shape[0] - 1
     return _back(xp.sum(_spectrum(L, n) * _spectrum(conj(R), n), axis=1), n, L)

@@ -1,4 +1,4 @@
-"""Bad input gets an error that names the argument and says what to do."""
+"""Checks of arguments. Errors name the argument and say what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = Any
 
 
 def namespace(**arrays: Array) -> Any:
-    """The array namespace the named arrays share; they must share a device too."""
+    """Return the array namespace that the named arrays share; they must share a device too."""
     for name, x in arrays.items():
         if isinstance(x, np.ma.MaskedArray):
             raise TypeError(
@@ -40,7 +40,7 @@ def namespace(**arrays: Array) -> Any:
 
 
 def floating(**arrays: Array) -> Any:
-    """Like `namespace`, and all arrays are floating point (real or complex) of one dtype."""
+    """Return the namespace of arrays that must be floating point and of one dtype."""
     xp = namespace(**arrays)
     for name, x in arrays.items():
         if x.dtype not in (xp.float32, xp.float64, xp.complex64, xp.complex128):
@@ -64,7 +64,7 @@ def finite(name: str, x: Array) -> None:
 
 
 def index(value: Any, sizes: tuple[int, ...], name: str = "index") -> tuple[Array, ...]:
-    """Coordinates of entries: one array of integers per mode, of one length, in range."""
+    """Return coordinates of entries: one array of integers per mode, of one length, in range."""
     if compat.is_array_api_obj(value) or not isinstance(value, (tuple, list)):
         raise TypeError(f"{name} must be a tuple of integer arrays, one per mode")
     if len(value) != len(sizes):
@@ -102,7 +102,7 @@ def dimensions(name: str, x: Array, ndim: int) -> None:
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:
-    """A tuple of positive integers."""
+    """Return a tuple of positive integers."""
     try:
         sizes = tuple(operator.index(n) for n in value)
     except TypeError:
@@ -115,7 +115,7 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
 
 
 def rank(value: Any, sizes: tuple[int, ...]) -> int:
-    """A rank that a matrix of this shape can have."""
+    """Return a rank that a matrix of this shape can have."""
     if isinstance(value, bool):
         raise TypeError("rank must be an integer, not a bool")
     try:
@@ -130,7 +130,7 @@ def rank(value: Any, sizes: tuple[int, ...]) -> int:
 
 
 def ranks(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Multilinear ranks that a tensor of this shape can have; an integer stands for all modes."""
+    """Return multilinear ranks that a tensor can have; an integer stands for all modes."""
     if isinstance(value, bool):
         raise TypeError("ranks must be an integer or a tuple of integers, not a bool")
     try:
@@ -163,7 +163,7 @@ def ranks(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
 def number(
     name: str, value: Any, *, least: float = -math.inf, most: float = math.inf, open_: bool = False
 ) -> float:
-    """A finite real number in [least, most], or in (least, most] where `open_`."""
+    """Return a finite number in [least, most], or in (least, most] where `open_`."""
     try:
         if isinstance(value, (str, bytes, bool)):
             raise TypeError

@@ -1,7 +1,8 @@
-"""How far an estimate is from the truth, and how hard the truth is."""
+"""Errors of an estimate, and how hard a matrix or tensor is to recover."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +18,9 @@ Array = Any
 def _mode_svds(
     X: Factors | Array, rank: int | tuple[int, ...] | None = None
 ) -> list[tuple[Array, Array]]:
-    """For every mode the singular vectors U_k and values σ_k of the unfolding.
+    """Return the singular vectors U_k and values σ_k of every unfolding.
 
-    As many as `rank` says, or as the numerical rank.
+    There are as many as `rank` says, by default as the numerical rank.
     """
     if isinstance(X, Factors):
         xp = array_namespace(X.modes[0])
@@ -46,13 +47,18 @@ def _mode_svds(
 
 
 def relative_error(estimate: Factors | Array, truth: Factors | Array) -> Array:
-    """‖X − X⋆‖_F / ‖X⋆‖_F, a 0-d array.
+    """Return the relative error ‖X − X⋆‖_F / ‖X⋆‖_F.
 
-    Two factored objects are compared without forming either, to full precision.
+    Factors are compared to full precision without forming either matrix or tensor.
 
     Parameters
     ----------
-    estimate, truth : factors or arrays of one shape
+    estimate, truth : Factors or array of shape (n1, ..., nd)
+        X and X⋆.
+
+    Returns
+    -------
+    array of shape ()
 
     Examples
     --------
@@ -66,7 +72,7 @@ def relative_error(estimate: Factors | Array, truth: Factors | Array) -> Array:
         )
     if isinstance(estimate, Factors) and isinstance(truth, Factors):
         xp = checks.floating(estimate=estimate.modes[0], truth=truth.modes[0])
-        # in an orthonormal basis of both their ranges, each is a small core
+        # in an orthonormal basis of both ranges, each of them is a small core
         ours, theirs = [], []
         for M, M_star in zip(estimate.modes, truth.modes, strict=True):
             T = xp.linalg.qr(xp.concat([M, M_star], axis=1))[1]
@@ -80,9 +86,19 @@ def relative_error(estimate: Factors | Array, truth: Factors | Array) -> Array:
 
 
 def condition_number(X: Factors | Array, rank: int | tuple[int, ...] | None = None) -> Array:
-    """κ: the largest over the smallest non-zero singular value of the unfoldings of X.
+    """Return κ, the largest over the smallest non-zero singular value of the unfoldings.
 
-    For a matrix σ₁ / σ_r; r is the numerical rank where not given.
+    For a matrix this is σ₁ / σ_r.
+
+    Parameters
+    ----------
+    X : Factors or array of shape (n1, ..., nd)
+    rank : int or tuple of int, optional
+        The rank r, one for all modes or one per mode; by default the numerical rank.
+
+    Returns
+    -------
+    array of shape ()
 
     Examples
     --------
@@ -96,9 +112,19 @@ def condition_number(X: Factors | Array, rank: int | tuple[int, ...] | None = No
 
 
 def incoherence(X: Factors | Array, rank: int | tuple[int, ...] | None = None) -> Array:
-    """The smallest μ for which X is μ-incoherent: max over modes of n_k/r_k · ‖U_k‖²_{2,∞}.
+    """Return the smallest μ for which X is μ-incoherent: max over k of n_k/r_k · ‖U_k‖²_{2,∞}.
 
-    1 where the singular vectors are spread evenly, n/r where one sits on an axis.
+    It is 1 if the singular vectors are spread evenly, and n/r if one of them is a unit vector.
+
+    Parameters
+    ----------
+    X : Factors or array of shape (n1, ..., nd)
+    rank : int or tuple of int, optional
+        The rank r, one for all modes or one per mode; by default the numerical rank.
+
+    Returns
+    -------
+    array of shape ()
 
     Examples
     --------
@@ -115,7 +141,25 @@ def incoherence(X: Factors | Array, rank: int | tuple[int, ...] | None = None) -
 
 
 class Distance(NamedTuple):
-    """dist(F, F⋆), the alignment Q that gives it, and whether the infimum was attained."""
+    """The result of `dist`; ``float(distance)`` is its value.
+
+    Parameters
+    ----------
+    value : float
+        dist(F, F⋆).
+    Q : array of shape (r, r)
+        The alignment that attains it.
+    attained : bool
+        Whether the infimum was attained.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> L = np.eye(3, 2)
+    >>> distance = sg.metrics.dist(sg.Symmetric(L), sg.Symmetric(L))
+    >>> bool(float(distance) < 1e-12), distance.Q.shape
+    (True, (2, 2))
+    """
 
     value: float
     Q: Any
@@ -126,25 +170,26 @@ class Distance(NamedTuple):
 
 
 def dist(factors: LowRank | Symmetric, truth: LowRank | Symmetric) -> Distance:
-    """The monograph's distance between factors, up to invertible transforms.
+    """Return the monograph's distance between factors, up to invertible transforms.
 
     dist² = inf over Q ∈ GL(r) of ‖(LQ − L⋆)Σ⋆^½‖² + ‖(RQ^−ᴴ − R⋆)Σ⋆^½‖², where L⋆, R⋆ are
-    the balanced factors of X⋆ = `truth.full()`, whatever factors of it are given. The
-    infimum has no closed form: it is minimised by Levenberg–Marquardt on r × r matrices, from
-    Q = L⁺L⋆ and from Q^−ᴴ = R⁺R⋆. Near the truth that is the infimum; far from it, it may be
-    a local minimum.
+    the balanced factors of X⋆ = `truth.full()`, whichever factors of it are given. The
+    infimum has no closed form. It is minimised by Levenberg–Marquardt on r × r matrices, from
+    Q = L⁺L⋆ and from Q^−ᴴ = R⁺R⋆. Near the truth this finds the infimum; far from it, it may
+    find a local minimum.
 
     Parameters
     ----------
-    factors, truth : LowRank or Symmetric, of one rank
+    factors, truth : LowRank or Symmetric
+        Of the same shape and rank.
 
     Returns
     -------
     Distance
-        A tuple (value, Q, attained). Q is a NumPy array that takes L to the factor L of the
-        truth as given, and R by Q^−ᴴ to its R. Not attained means that the
-        minimiser runs to the border of GL(r), where LQ or RQ^−ᴴ loses rank, as it can for
-        factors far from the truth; the value is then an upper bound.
+        A tuple (value, Q, attained). Q is a NumPy array. It takes L to the factor L of the truth
+        as given, and Q^−ᴴ takes R to its R. If the minimiser runs to the border of GL(r), where
+        LQ or RQ^−ᴴ loses rank, `attained` is False and the value is an upper bound. This can
+        happen for factors far from the truth.
 
     Examples
     --------
@@ -154,83 +199,116 @@ def dist(factors: LowRank | Symmetric, truth: LowRank | Symmetric) -> Distance:
     >>> bool(d.value < 1e-12), d.attained
     (True, True)
     """
-    from scipy.optimize import least_squares
-
     for F in (factors, truth):
         if not isinstance(F, (LowRank, Symmetric)):
-            raise TypeError(f"dist is about LowRank or Symmetric factors, not {type(F).__name__}")
+            raise TypeError(f"dist takes LowRank or Symmetric factors, not {type(F).__name__}")
     L, R, L_star, R_star = (_numpy(B) for F in (factors, truth) for B in (F.L, F.R))
     U, s, V = _compact_svd(L_star, R_star)
+    _check_alignable(L, R, U, s, V)
+    unit = float(s[0])  # measure in units of σ₁, because squares are taken
+    L, R, L_star, s = L / unit**0.5, R / unit**0.5, L_star / unit**0.5, s / unit
+    root = np.sqrt(s)
+    # only the parts of L⋆ and R⋆ in the ranges of L and R depend on Q
+    (QL, TL), (QR, TR) = np.linalg.qr(L), np.linalg.qr(R)
+    target_L, target_R = QL.conj().T @ (U * s), QR.conj().T @ (V * s)
+    rest = np.linalg.norm(U * s - QL @ target_L) ** 2 + np.linalg.norm(V * s - QR @ target_R) ** 2
+    split = bool(is_complex(L) or is_complex(R) or is_complex(U))
+    alignment = _Alignment(TL, TR, target_L, target_R, root, split)
+    left, right = (np.linalg.lstsq(B, W * root, rcond=None)[0] for B, W in ((L, U), (R, V)))
+    starts = [left] if np.linalg.cond(right) > 1e12 else [left, np.linalg.inv(right).conj().T]
+    found = min((alignment.minimise(start) for start in starts), key=lambda f: float(f.cost))
+    value = unit * float(np.sqrt(2 * found.cost + rest))
+    given = np.linalg.lstsq(U * root, L_star, rcond=None)[0]
+    return Distance(value, alignment.unpack(found.x) @ given, alignment.attained(found.x))
+
+
+def _check_alignable(L: Array, R: Array, U: Array, s: Array, V: Array) -> None:
+    """Refuse factors of different shapes, and a truth of smaller rank."""
     if L.shape != U.shape or R.shape != V.shape:
         raise ValueError(
             f"factors of shapes {L.shape} and {R.shape} cannot be aligned with factors of "
             f"shapes {U.shape} and {V.shape}: sizes and rank must agree"
         )
-    r = L.shape[1]
     if s[-1] <= s[0] * max(U.shape[0], V.shape[0]) * epsilon(s):
-        raise ValueError(f"truth has {r} columns but a smaller rank; give factors of its rank")
-    unit = float(s[0])  # squares below: measure in units of σ₁
-    L, R, L_star, s = L / unit**0.5, R / unit**0.5, L_star / unit**0.5, s / unit
-    root = np.sqrt(s)
-    # Only the parts of L⋆, R⋆ in the ranges of L and R depend on Q: all is r × r.
-    (QL, TL), (QR, TR) = np.linalg.qr(L), np.linalg.qr(R)
-    target_L, target_R = QL.conj().T @ (U * s), QR.conj().T @ (V * s)
-    rest = np.linalg.norm(U * s - QL @ target_L) ** 2 + np.linalg.norm(V * s - QR @ target_R) ** 2
-    split = bool(is_complex(L) or is_complex(R) or is_complex(U))
-
-    def unpack(x: Array) -> Array:
-        return (x[: r * r] + 1j * x[r * r :] if split else x).reshape(r, r)
-
-    def pack(*parts: Array) -> Array:
-        flat = np.concatenate([p.ravel() for p in parts])
-        return np.concatenate([flat.real, flat.imag]) if split else flat
-
-    def residual(x: Array) -> Array:
-        Q = unpack(x)
-        inverse = np.linalg.inv(Q).conj().T
-        return pack(TL @ Q * root - target_L, TR @ inverse * root - target_R)
-
-    def jacobian(x: Array) -> Array:
-        inverse = np.linalg.inv(unpack(x)).conj().T
-        columns = []
-        for axis in (1.0, 1j) if split else (1.0,):
-            for k in range(r * r):
-                E = np.zeros(r * r, dtype=complex if split else float)
-                E[k] = axis
-                E = E.reshape(r, r)
-                dR = -TR @ (inverse @ E.conj().T @ inverse) * root
-                columns.append(pack(TL @ E * root, dR))
-        return np.stack(columns, axis=1)
-
-    def minimise(start: Array) -> Any:
-        if np.linalg.cond(start) > 1e12:  # a factor does not see all of the truth
-            start = start + max(float(np.linalg.norm(start)), 1.0) * np.eye(r)
-        return least_squares(
-            residual, pack(start), jacobian, method="lm", ftol=1e-15, xtol=1e-15, gtol=1e-15
+        raise ValueError(
+            f"truth has {L.shape[1]} columns but a smaller rank; give factors of its rank"
         )
 
-    left, right = (np.linalg.lstsq(B, W * root, rcond=None)[0] for B, W in ((L, U), (R, V)))
-    starts = [left] if np.linalg.cond(right) > 1e12 else [left, np.linalg.inv(right).conj().T]
-    found = min((minimise(start) for start in starts), key=lambda f: float(f.cost))
-    Q = unpack(found.x)
-    value = unit * float(np.sqrt(2 * found.cost + rest))
-    J, f = jacobian(found.x), residual(found.x)
-    slack = max(float(np.linalg.norm(f)), 1e-8 * s[0]) * np.linalg.norm(J)
-    stationary = np.linalg.norm(J.T @ f) <= 1e-6 * slack
-    # on the border of GL(r) one of the aligned factors loses rank
-    aligned = (TL @ Q, TR @ np.linalg.inv(Q).conj().T)
-    inside = min(np.linalg.svd(M)[1][-1] for M in aligned) > 1e-6 * root[-1]
-    given = np.linalg.lstsq(U * root, L_star, rcond=None)[0]
-    return Distance(value, Q @ given, bool(stationary and inside))
+
+@dataclass(frozen=True, eq=False)
+class _Alignment:
+    """The least-squares problem ‖T_L Q Σ⋆^½ − B_L‖² + ‖T_R Q^−ᴴ Σ⋆^½ − B_R‖² for Q, all r × r.
+
+    The solver takes real vectors: `pack` and `unpack` convert, and `split` is whether there are
+    imaginary parts.
+    """
+
+    TL: Array
+    TR: Array
+    BL: Array
+    BR: Array
+    root: Array
+    split: bool
+
+    @property
+    def rank(self) -> int:
+        return len(self.root)
+
+    def unpack(self, x: Array) -> Array:
+        r = self.rank
+        return (x[: r * r] + 1j * x[r * r :] if self.split else x).reshape(r, r)
+
+    def pack(self, *parts: Array) -> Array:
+        flat = np.concatenate([p.ravel() for p in parts])
+        return np.concatenate([flat.real, flat.imag]) if self.split else flat
+
+    def residual(self, x: Array) -> Array:
+        Q = self.unpack(x)
+        inverse = np.linalg.inv(Q).conj().T
+        left, right = self.TL @ Q * self.root, self.TR @ inverse * self.root
+        return self.pack(left - self.BL, right - self.BR)
+
+    def jacobian(self, x: Array) -> Array:
+        r, inverse = self.rank, np.linalg.inv(self.unpack(x)).conj().T
+        columns = []
+        for axis in (1.0, 1j) if self.split else (1.0,):
+            for k in range(r * r):
+                E = np.zeros((r, r), dtype=complex if self.split else float)
+                E.flat[k] = axis
+                dR = -self.TR @ (inverse @ E.conj().T @ inverse) * self.root
+                columns.append(self.pack(self.TL @ E * self.root, dR))
+        return np.stack(columns, axis=1)
+
+    def minimise(self, start: Array) -> Any:
+        """Run Levenberg–Marquardt from a matrix Q."""
+        from scipy.optimize import least_squares
+
+        if np.linalg.cond(start) > 1e12:  # a factor misses some directions of the truth
+            start = start + max(float(np.linalg.norm(start)), 1.0) * np.eye(self.rank)
+        return least_squares(
+            self.residual, self.pack(start), self.jacobian, method="lm",
+            ftol=1e-15, xtol=1e-15, gtol=1e-15,
+        )  # fmt: skip
+
+    def attained(self, x: Array) -> bool:
+        """Tell whether x is stationary and inside GL(r)."""
+        J, f = self.jacobian(x), self.residual(x)
+        slack = max(float(np.linalg.norm(f)), 1e-8) * np.linalg.norm(J)
+        stationary = np.linalg.norm(J.T @ f) <= 1e-6 * slack
+        # on the border of GL(r) one of the aligned factors loses rank
+        Q = self.unpack(x)
+        aligned = (self.TL @ Q, self.TR @ np.linalg.inv(Q).conj().T)
+        inside = min(np.linalg.svd(M)[1][-1] for M in aligned) > 1e-6 * self.root[-1]
+        return bool(stationary and inside)
 
 
 def _compact_svd(L: Array, R: Array) -> tuple[Array, Array, Array]:
-    """(U, σ, V) of L Rᴴ, with as many columns as the factors."""
+    """Return U, σ and V of L Rᴴ, with as many columns as the factors."""
     (Q, S), (P, T) = np.linalg.qr(L), np.linalg.qr(R)
     U, s, Vh = np.linalg.svd(S @ T.conj().T)
     return Q @ U, s, P @ Vh.conj().T
 
 
 def _numpy(x: Array) -> Any:
-    # NumPy reads host memory only, and torch conjugates lazily
+    # torch tensors may be on a device, and are conjugated lazily
     return np.asarray(x.detach().cpu().resolve_conj() if is_torch_array(x) else x)

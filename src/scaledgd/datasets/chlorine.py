@@ -1,4 +1,4 @@
-"""Chlorine in drinking water, 120 junctions × 15 hours: the monograph's real-data experiment."""
+"""Chlorine in drinking water, 120 junctions × 15 hours: the data of the monograph's Fig. 3, 4."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ JUNCTIONS, STEPS, MINUTES, START = 120, 180, 5, 100
 
 @dataclass(frozen=True, eq=False)
 class Chlorine:
-    """Chlorine concentrations and where they come from.
+    """Chlorine concentrations and their source.
 
     Parameters
     ----------
     X : float64 array of shape (120, 180)
         Concentrations in mg/L, junction × time.
     junctions : tuple of 120 str
-        Names in the network, or columns of the file counted from 1.
+        Names in the network, or numbers of the file's columns, from 1.
     minutes : int array of shape (180,)
         Minutes since the first step of the simulation or the file.
     source : str
-        A sentence: simulation or file, and which part of it.
+        Whether this is the simulation or a file, and which part of it, in words.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> data = sg.datasets.load_chlorine()
+    >>> len(data.junctions) == len(data.X), len(data.minutes) == data.X.shape[1]
+    (True, True)
     """
 
     X: Array
@@ -41,21 +48,21 @@ class Chlorine:
 def load_chlorine(
     path: str | os.PathLike[str] | None = None, *, start: int | None = None
 ) -> Chlorine:
-    """Chlorine at 120 junctions of a water network, every 5 minutes for 15 hours.
+    """Load chlorine at 120 junctions of a water network, every 5 minutes for 15 hours.
 
-    The monograph's file may not be passed on. With a copy of your own, give its path. Without,
-    a simulation takes its place: EPANET, run by the package wntr on its network ky10, which
-    fills with chlorinated water from time zero (`scripts/simulate_chlorine.py` in the
-    repository). `source` says which of the two you have.
+    The monograph's file may not be redistributed. If you have a copy, give its path. By default a
+    simulation is loaded: EPANET, run by the package wntr on its network ky10, which fills with
+    chlorinated water from time zero (`scripts/simulate_chlorine.py` in the repository). The
+    attribute `source` says which of the two it is.
 
     Parameters
     ----------
     path : str or path, optional
-        The file ``cl2fullLarge`` of http://www.cs.cmu.edu/afs/cs/project/spirit-1/www/: lines
-        of numbers with spaces between them, one line per step, one column per junction. Or the
-        same table as ``.npy``, as ``X`` in ``.npz``, or a folder with one such file.
+        The file ``cl2fullLarge`` of http://www.cs.cmu.edu/afs/cs/project/spirit-1/www/: numbers
+        separated by spaces, one line per step, one column per junction. The same table as
+        ``.npy``, as ``X`` in ``.npz``, or a folder with one such file works too.
     start : int, optional
-        The first of the 180 steps taken from the file, counted from 0; without it, 100.
+        First of the 180 steps to take from the file, counted from 0; by default 100.
 
     Returns
     -------
@@ -63,16 +70,16 @@ def load_chlorine(
 
     Notes
     -----
-    Which 120 of the 166 junctions and which 15 hours the monograph took is not known. Here they
-    are the first 120 junctions and the steps 100 to 279.
+    It is not known which 120 of the 166 junctions and which 15 hours the monograph used. This
+    function takes the first 120 junctions and, by default, the steps 100 to 279.
 
-    The file is smooth between coarser samples, so that 15 hours are nearly of rank 20. From step 0
-    they are so to rounding, and a fit of rank 20 is singular. For a start of 100 or later (in the
-    first 1000 steps) σ₂₀/σ₁ is between 2.5e-4 and 1.6e-3. Of these, 100 was chosen because both
-    of the monograph's pictures are seen there, with 80 % of the entries in three draws: at rank 5
-    ScaledGD from the spectral start comes to 0.076 in 60 updates; at rank 20 it stays near 0.3,
-    and from the mixed start it comes to between 4e-4 and 8e-4 in 100. In other windows (106 to
-    120, one draw of the three) the spectral start is slow at rank 5 too.
+    The file interpolates coarser samples smoothly, so 15 hours have nearly rank 20. From step 0
+    the rank is 20 up to rounding, and a fit of rank 20 is singular. For a start of 100 or later
+    (in the first 1000 steps) σ₂₀/σ₁ is between 2.5e-4 and 1.6e-3. The default is 100 because both
+    figures of the monograph are reproduced there, with 80 % of the entries and three draws: at
+    rank 5 ScaledGD from the spectral start reaches 0.076 in 60 updates; at rank 20 it stays near
+    0.3, and from the mixed start it reaches 4e-4 to 8e-4 in 100 updates. In other windows (106 to
+    120, one of three draws) the spectral start is slow at rank 5 too.
 
     ===============  ======  ======  =======  =======  ==============================
     data             σ₅/σ₁   σ₁₀/σ₁  σ₂₀/σ₁   σ₂₁/σ₁   best errors, rank 5, 10, 20
@@ -95,14 +102,14 @@ def load_chlorine(
         return _from_file(Path(path), START if start is None else checks.count("start", start))
     if start is not None:
         raise ValueError(
-            "start chooses steps of a file, and the simulation has no more than the 180 it "
-            "returns; give path too, or leave start out"
+            "start chooses steps of a file, but the simulation has only the 180 steps that it "
+            "returns; give path too, or leave out start"
         )
     return _simulated()
 
 
 def _simulated() -> Chlorine:
-    from importlib import resources  # only those who ask for data wait for it
+    from importlib import resources  # slow to import, and rarely needed
 
     with (
         (resources.files(__package__) / "data" / "chlorine_sim.npz").open("rb") as f,
@@ -130,7 +137,7 @@ def _from_file(path: Path, start: int) -> Chlorine:
     if not np.isfinite(window).all():
         raise ValueError(
             f"{path} has NaN or infinite values in steps {start} to {end - 1}; choose another "
-            "start or mend the file"
+            "start or repair the file"
         )
     source = (
         f"the file {path.name}: the first {JUNCTIONS} of its {X.shape[1]} junctions, steps "
@@ -141,7 +148,7 @@ def _from_file(path: Path, start: int) -> Chlorine:
 
 
 def _table_in(folder: Path) -> Path:
-    """The one table in a folder."""
+    """Return the only table in a folder."""
     kinds = (".npz", ".npy", ".txt", ".dat")
     found = sorted(
         p
@@ -158,7 +165,7 @@ def _table_in(folder: Path) -> Path:
 
 
 def _table(path: Path) -> Array:
-    """The numbers in a file, time × junction."""
+    """Read the numbers of a file, time × junction."""
     try:
         if path.suffix in (".npz", ".npy"):
             with path.open("rb") as f:
@@ -169,7 +176,7 @@ def _table(path: Path) -> Array:
             found = np.array([line.split() for line in lines if line.strip()], dtype=np.float64)
     except OSError:
         raise
-    except Exception as error:  # whatever a damaged file makes a parser raise
+    except Exception as error:  # a damaged file can make a parser raise anything
         raise ValueError(
             f"{path} is not a table of numbers: give lines of one length with spaces between the "
             f"numbers, an .npy, or an .npz with an array X ({error})"

@@ -1,6 +1,6 @@
-"""The monograph, item by item: one module per figure, table or theorem.
+"""The experiments of the monograph, one module per figure, table or theorem.
 
-`reproduce` runs them, or ``scaledgd reproduce`` on the command line.
+Run them with `reproduce`, or with ``scaledgd reproduce`` on the command line.
 """
 
 ITEMS = (
@@ -28,7 +28,7 @@ ITEMS = (
     "quadratic_sampling",
     "tensor_robust_pca",
 )
-"""In the order of the monograph, then those of its companion papers."""
+"""Names of the items: those of the monograph, in its order, then those of companion papers."""
 
 from .item import Claim, Item, Rows, Setting, Verdict  # noqa: E402
 from .runner import Finding, item, reproduce  # noqa: E402

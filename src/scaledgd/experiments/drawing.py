@@ -1,4 +1,4 @@
-"""Charts and maps of a report as pictures in the style of a paper; they need matplotlib."""
+"""Draw charts and maps of a report as PNG files, with matplotlib."""
 
 from __future__ import annotations
 
@@ -14,7 +14,19 @@ MARKS = "os^Dv*Px"
 
 
 def draw(block: Chart | HeatMap, path: Path) -> bool:
-    """Draw a block into a file; False where there is no matplotlib."""
+    """Draw a chart or a map into a file.
+
+    Parameters
+    ----------
+    block : Chart or HeatMap
+    path : path
+        A PNG file.
+
+    Returns
+    -------
+    bool
+        False, without a file, if matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError:

@@ -20,6 +20,7 @@ METHODS = {
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return all methods over κ."""
     size = setting.pick({"n": 40, "rank": 3, "p": 0.25}, {"n": 100, "rank": 5, "p": 0.1})
     kappas = setting.pick((1, 2, 5, 10), (1, 2, 5, 10, 20))
     limits = {1: 200, 2: 400, 5: 1500, 10: 5000, 20: 9000}
@@ -33,6 +34,7 @@ def cases(setting: Setting) -> list[Case]:
 def measure(
     method: str, kappa: float, limit: int, seed: int, n: int, rank: int, p: float
 ) -> list[Row]:
+    """Count the iterations of one method."""
     problem, truth = sg.datasets.tensor_completion((n,) * 3, rank, kappa, p, rng=seed)
     # the authors' gradient descent begins from Grams that keep p times their diagonal
     start = sg.diagonal_deleted(rank, variant="text" if method == "ScaledGD" else "unbiased")
@@ -41,6 +43,7 @@ def measure(
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge the iterations over κ."""
     scaled = [r["count"] for r in rows.where(method="ScaledGD")]
     claims = [
         Claim(
@@ -73,7 +76,7 @@ def judge(rows: Rows) -> Verdict:
         [chart],
         [
             "The published figure is of regularised gradient descent; its authors' code descends "
-            "without the regulariser. Both are run."
+            "without the regulariser. Both were run."
         ],
     )
 
@@ -81,7 +84,7 @@ def judge(rows: Rows) -> Verdict:
 ITEM = Item(
     "figure2",
     "Fig. 2",
-    "Tensor completion, however ill-conditioned",
+    "Tensor completion for any condition number",
     "A tensor of multilinear rank (r, r, r) whose first unfolding has σ = linspace(1, 1/κ, r), "
     "every entry seen with probability p, η = 0.3.",
     cases,

@@ -13,17 +13,28 @@ from .item import Case, Claim, Item, Row, Rows, Setting, Verdict
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return the one case: the data."""
     return [{"path": None if setting.chlorine is None else str(setting.chlorine)}]
 
 
 def best_errors(X: Any) -> Any:
-    """The relative error of the best approximation of rank 0, 1, 2, …"""
+    """Return the relative errors of the best approximations of rank 0, 1, 2, ….
+
+    Parameters
+    ----------
+    X : array of shape (n1, n2)
+
+    Returns
+    -------
+    array of shape (min(n1, n2) + 1,)
+    """
     s = np.linalg.svd(X, compute_uv=False)
     left = np.append(np.cumsum(s[::-1] ** 2)[::-1], 0.0)
     return np.sqrt(left / left[0])
 
 
 def measure(path: str | None) -> list[Row]:
+    """Return the spectrum of the data."""
     data = sg.datasets.load_chlorine(path)
     s, errors = np.linalg.svd(data.X, compute_uv=False), best_errors(data.X)
     return [
@@ -38,6 +49,7 @@ def measure(path: str | None) -> list[Row]:
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge the decay of the spectrum."""
     at = {row["k"]: row for row in rows}
     claims = [
         Claim(
@@ -77,8 +89,8 @@ ITEM = Item(
     "figure3",
     "Fig. 3",
     "The spectrum of the chlorine data",
-    "Concentrations at 120 junctions of a water network over 15 hours, every 5 minutes. Which "
-    "junctions and hours the authors took is not known.",
+    "Concentrations at 120 junctions of a water network over 15 hours, every 5 minutes. It is "
+    "not known which junctions and hours the authors used.",
     cases,
     measure,
     judge,

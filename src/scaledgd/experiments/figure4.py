@@ -1,9 +1,9 @@
-"""Fig. 4: completing the chlorine data at r = 5 and r = 20, from four starts."""
+"""Fig. 4: completing the chlorine data at r = 5 and r = 20, by four methods."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,17 +15,19 @@ from .item import Case, Claim, Item, Row, Rows, Setting, Verdict
 from .runs import as_rows, error_to, errors_of, needed, shown
 
 P, DAMPING, SCALE = 0.8, 0.02, 1e-8
-"""Share of entries seen; λ in units of σ₁; size of the random start in units of √σ₁."""
-NAMES = ("ScaledGD, spectral", "ScaledGD(λ)", "ScaledGD, mixed", "GD")
+"""Share of entries seen, λ in units of σ₁, size of the random start in units of √σ₁."""
+SPECTRAL, DAMPED, MIXED = "ScaledGD, spectral", "ScaledGD(λ)", "ScaledGD, mixed"
+NAMES = (SPECTRAL, DAMPED, MIXED, "GD")
 
 
 class Watched:
-    """A problem that remembers the iterates it was asked about, those of a warm-up too."""
+    """A problem that records the iterates at which it is linearised, to see those of a warm-up."""
 
     def __init__(self, problem: Any) -> None:
         self._problem, self.seen = problem, list[Any]()
 
     def linearize(self, factors: Any, *rest: Any) -> Any:
+        """Record the factors and linearise the problem there."""
         self.seen.append(factors)
         return self._problem.linearize(factors, *rest)
 
@@ -34,6 +36,7 @@ class Watched:
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return both ranks with all methods."""
     path = None if setting.chlorine is None else str(setting.chlorine)
     limit = setting.pick(250, 400)
     return [
@@ -44,6 +47,7 @@ def cases(setting: Setting) -> list[Case]:
 
 
 def measure(path: str | None, rank: int, method: str, limit: int, seed: int) -> list[Row]:
+    """Run one method on the chlorine data; return a summary and its errors."""
     data = sg.datasets.load_chlorine(path)
     X = data.X
     index = np.nonzero(np.random.default_rng(seed).random(X.shape) < P)
@@ -55,9 +59,9 @@ def measure(path: str | None, rank: int, method: str, limit: int, seed: int) -> 
     step: Any = sg.ScaledGD(0.5)
     if method == "GD":
         step = sg.GradientDescent(0.5 / largest)
-    elif method == "ScaledGD(λ)":
+    elif method == DAMPED:
         start, step = sg.small_random(rank, scale, rng=seed), sg.ScaledGD(0.5, damping=damping)
-    elif method == "ScaledGD, mixed":
+    elif method == MIXED:
         watched = Watched(problem)
         start = sg.mixed(rank, damping, scale, rng=seed)(watched)
         before = [float(error(F)) for F in watched.seen[:-1]]
@@ -67,67 +71,99 @@ def measure(path: str | None, rank: int, method: str, limit: int, seed: int) -> 
     return [{**summary, "last": float(errors[-1])}, *as_rows(errors)]
 
 
+class Panel(NamedTuple):
+    """What was measured at one rank."""
+
+    rank: int
+    best: float
+    """Error of the best approximation of that rank."""
+    last: dict[str, float]
+    """Error at the end, by method."""
+    errors: dict[str, Any]
+    """Error of every iterate, by method."""
+    limit: int
+
+    @property
+    def ends(self) -> str:
+        return ", ".join(f"{name}: {e:.2g}" for name, e in self.last.items())
+
+
+def _panel(rows: Rows, rank: int) -> Panel:
+    ours = rows.where(rank=rank)
+    sums = Rows(r for r in ours if "best" in r)
+    paths = Rows(r for r in ours if "t" in r)
+    return Panel(
+        rank,
+        sums[0]["best"],
+        {r["method"]: r["last"] for r in sums},
+        {name: part.column("error") for (name,), part in paths.groups("method")},
+        ours[-1]["limit"],
+    )
+
+
 def judge(rows: Rows) -> Verdict:
+    """Judge the runs at both ranks."""
+    small, large = _panel(rows, 5), _panel(rows, 20)
     sums = Rows(r for r in rows if "best" in r)
-    paths = Rows(r for r in rows if "t" in r)
-    claims, charts = [], []
-    for rank, panel in ((5, "a"), (20, "b")):
-        last = {r["method"]: r["last"] for r in sums.where(rank=rank)}
-        best = sums.where(rank=rank)[0]["best"]
-        ours = paths.where(rank=rank)
-        errors = {name: part.column("error") for (name,), part in ours.groups("method")}
-        level = 1.01 * min(last.values())
-        counts = {name: needed(e, level) for name, e in errors.items()}
-        seen = ", ".join(f"{name}: {shown(c)}" for name, c in counts.items())
-        ends = ", ".join(f"{name}: {e:.2g}" for name, e in last.items())
-        scaled = [n for n in NAMES if n != "GD"]
-        if rank == 5:
-            claims += [
-                Claim(
-                    "(a) r = 5: spectral ScaledGD is fastest, others warm up first, all before GD",
-                    f"iterations to within 1 % of the lowest error: {seen}",
-                    counts[NAMES[0]] == min(counts.values())
-                    and all(counts[name] < counts["GD"] for name in scaled),
-                ),
-                Claim(
-                    "(a) all variants of ScaledGD approach the optimal rank-r error",
-                    f"optimal {best:.3g}; {ends}",
-                    all(best <= last[name] <= 1.1 * best for name in scaled),
-                ),
-            ]
-        else:
-            claims += [
-                Claim(
-                    "(b) r = 20: spectral ScaledGD no longer converges",
-                    f"optimal {best:.2g}; {ends}",
-                    last[NAMES[0]] > 2 * max(last[NAMES[1]], last[NAMES[2]]),
-                ),
-                Claim(
-                    "(b) ScaledGD(λ) and the mixed start still come near the optimal error",
-                    ", ".join(f"{last[n] / best:.2f}" for n in NAMES[1:3]) + " times the optimal",
-                    last[NAMES[1]] < 8 * best and last[NAMES[2]] < 2.5 * best,
-                ),
-                Claim(
-                    "(b) gradient descent is still significantly slower",
-                    f"{last['GD']:.2g} after {ours[-1]['limit']} iterations",
-                    last["GD"] > 2 * last[NAMES[2]],
-                ),
-            ]
-        curves = [
-            Curve(name, np.arange(len(e)), e, dashed=name == "GD") for name, e in errors.items()
-        ]
-        title = f"({panel}) r = {rank}"
-        level_line = [("optimal rank-r error", best)]
-        charts.append(
-            Chart(title, "iteration", "relative error", curves, log_y=True, levels=level_line)
-        )
     lengths = ", ".join(f"{r['warm-up']} at r = {r['rank']}" for r in sums if r["warm-up"])
     notes = [
         f"The data: {sums[0]['source']}.",
         f"λ = {DAMPING} σ₁, a random start of size {SCALE:g} √σ₁; the mixed start took {lengths} "
         "warm-up iterations, which are drawn and counted.",
     ]
-    return Verdict(claims, [Beside(*charts)], notes)
+    charts = Beside(_chart("a", small), _chart("b", large))
+    return Verdict([*_small_claims(small), *_large_claims(large)], [charts], notes)
+
+
+def _small_claims(panel: Panel) -> list[Claim]:
+    """At r = 5 all variants of ScaledGD work."""
+    last, best, scaled = panel.last, panel.best, NAMES[:3]
+    level = 1.01 * min(last.values())
+    counts = {name: needed(e, level) for name, e in panel.errors.items()}
+    return [
+        Claim(
+            "(a) r = 5: spectral ScaledGD is fastest, others warm up first, all before GD",
+            "iterations to within 1 % of the lowest error: "
+            + ", ".join(f"{name}: {shown(c)}" for name, c in counts.items()),
+            counts[SPECTRAL] == min(counts.values())
+            and all(counts[name] < counts["GD"] for name in scaled),
+        ),
+        Claim(
+            "(a) all variants of ScaledGD approach the optimal rank-r error",
+            f"optimal {best:.3g}; {panel.ends}",
+            all(best <= last[name] <= 1.1 * best for name in scaled),
+        ),
+    ]
+
+
+def _large_claims(panel: Panel) -> list[Claim]:
+    """At r = 20 the spectral start fails."""
+    last, best = panel.last, panel.best
+    return [
+        Claim(
+            "(b) r = 20: spectral ScaledGD no longer converges",
+            f"optimal {best:.2g}; {panel.ends}",
+            last[SPECTRAL] > 2 * max(last[DAMPED], last[MIXED]),
+        ),
+        Claim(
+            "(b) ScaledGD(λ) and the mixed start still come near the optimal error",
+            ", ".join(f"{last[n] / best:.2f}" for n in (DAMPED, MIXED)) + " times the optimal",
+            last[DAMPED] < 8 * best and last[MIXED] < 2.5 * best,
+        ),
+        Claim(
+            "(b) gradient descent is still significantly slower",
+            f"{last['GD']:.2g} after {panel.limit} iterations",
+            last["GD"] > 2 * last[MIXED],
+        ),
+    ]
+
+
+def _chart(letter: str, panel: Panel) -> Chart:
+    curves = [
+        Curve(name, np.arange(len(e)), e, dashed=name == "GD") for name, e in panel.errors.items()
+    ]
+    title, level = f"({letter}) r = {panel.rank}", [("optimal rank-r error", panel.best)]
+    return Chart(title, "iteration", "relative error", curves, log_y=True, levels=level)
 
 
 ITEM = Item(

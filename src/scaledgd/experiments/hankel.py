@@ -1,4 +1,4 @@
-"""Companion papers: spectrally sparse signals, as Hankel matrices with holes."""
+"""Companion papers: spectrally sparse signals as incomplete Hankel matrices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .kappa import Run, Sweep, kappa_item
 
 
 def make(kappa: float, rng: np.random.Generator, n: int, rank: int, p: float) -> Run:
+    """Make an instance of Hankel completion."""
     problem, x = sg.datasets.hankel_completion(n, n, rank, kappa, p, rng=rng)
     w = problem.lengths
     norm = math.sqrt(float(np.sum(w * np.abs(x) ** 2)))

@@ -1,4 +1,4 @@
-"""Companion papers: with noise, the same floor as gradient descent, in a time free of κ."""
+"""Companion papers: with noise, ScaledGD ends at the error of gradient descent, for any κ."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .runs import as_rows, error_to, errors_of, free, listed, needed
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return matrices and tensors at several noise levels and condition numbers."""
     sizes = setting.pick({"matrix": 300, "tensor": 40}, {"matrix": 1000, "tensor": 100})
     shares = setting.pick({"matrix": 0.4, "tensor": 0.25}, {"matrix": 0.2, "tensor": 0.1})
     kappas = {"matrix": (1, 5, 10), "tensor": (1, 3)}
@@ -30,6 +31,7 @@ def cases(setting: Setting) -> list[Case]:
 def measure(
     kind: str, n: int, p: float, decibel: float, kappa: float, method: str, seed: int
 ) -> list[Row]:
+    """Run one method; return its final error and its errors."""
     rank = 5 if kind == "matrix" else 3
     rng = np.random.default_rng(seed)
     shape = (n,) * (2 if kind == "matrix" else 3)
@@ -53,6 +55,7 @@ def measure(
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge the final errors and the iterations to reach them."""
     sums = Rows(r for r in rows if "floor" in r)
     claims, charts = [], []
     for (kind,), ours in sums.groups("kind"):
@@ -71,7 +74,7 @@ def judge(rows: Rows) -> Verdict:
         counts = {db: part.column("count") for (db,), part in scaled.groups("decibel")}
         claims.append(
             Claim(
-                f"{kind} completion: ScaledGD is there after as many iterations for every κ",
+                f"{kind} completion: ScaledGD takes the same number of iterations for every κ",
                 "; ".join(f"{db} dB: {listed(found)}" for db, found in counts.items()),
                 all(free(found) for found in counts.values()),
             )

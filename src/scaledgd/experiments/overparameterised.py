@@ -1,4 +1,4 @@
-"""The section on overparameterisation: ScaledGD(λ) over κ, n, r', α, λ, with noise, with a tail."""
+"""Section 4, overparameterisation: ScaledGD(λ) over κ, n, r', α and λ, with noise and a tail."""
 
 from __future__ import annotations
 
@@ -14,12 +14,31 @@ from .item import Case, Claim, Item, Row, Rows, Setting, Verdict
 from .runs import error_to, errors_of, listed, needed, shown, slope
 
 ETA, LEVEL = 0.3, 1e-3
+"""Step size; error, relative to ‖X⋆‖, to which iterations are counted."""
 
 
 def symmetric_sensing(
     n: int, rank: int, kappa: float, noise: float = 0.0, tail: float = 0.0, seed: int = 0
 ) -> tuple[sg.Observed, sg.Symmetric]:
-    """Y = A(X⋆) + noise with symmetric Gaussian A, m = 10 n r; the tail is of the truth."""
+    """Make an instance of symmetric matrix sensing with m = 10 n r Gaussian measurements.
+
+    Parameters
+    ----------
+    n, rank : int
+    kappa : float
+        Condition number of the low-rank part; its largest singular value is 1.
+    noise : float
+        Standard deviation of the noise of a measurement.
+    tail : float
+        The other n − rank singular values of the measured matrix.
+    seed : int
+
+    Returns
+    -------
+    problem : Observed
+    truth : Symmetric
+        The low-rank part.
+    """
     rng = np.random.default_rng(seed)
     m = 10 * n * rank
     U = np.linalg.qr(rng.standard_normal((n, n)))[0]
@@ -32,11 +51,21 @@ def symmetric_sensing(
 
 
 def columns(n: int, rank: int) -> tuple[int, ...]:
-    """R' from a little too large to uninformative."""
+    """Return values of r', from slightly too large to n.
+
+    Parameters
+    ----------
+    n, rank : int
+
+    Returns
+    -------
+    tuple of int
+    """
     return (rank + 1, n // 2, n)
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return sweeps over one parameter at a time."""
     n, rank = setting.pick((40, 2), (60, 3))
     base = {"n": n, "rank": rank, "kappa": 5.0, "columns": 2 * rank, "scale": 1e-9, "damping": 1.0}
     base |= {"noise": 0.0, "tail": 0.0, "method": "ScaledGD(λ)", "limit": 300, "seed": 0}
@@ -75,6 +104,7 @@ def measure(
     limit: int,
     seed: int,
 ) -> list[Row]:
+    """Count iterations to LEVEL, and find the best error."""
     problem, truth = symmetric_sensing(n, rank, kappa, noise, tail, seed)
     start = sg.small_random(columns, scale, rng=1, symmetric=True)
     step: Any = sg.GradientDescent(ETA)
@@ -89,27 +119,35 @@ def measure(
 
 
 def law(kappa: float, n: float) -> float:
-    """What ScaledGD(λ) takes at most: log κ · log(κ n) + log(1/ε)."""
+    """Return the bound on the iterations of ScaledGD(λ): log κ · log(κ n) + log(1/ε)."""
     return math.log(max(kappa, 2)) * math.log(max(kappa, 2) * n) + math.log(1 / LEVEL)
 
 
 def law_of_descent(kappa: float, n: float) -> float:
-    """What gradient descent takes at most: κ⁴ + κ³ log(κ n/ε)."""
+    """Return the bound on the iterations of gradient descent: κ⁴ + κ³ log(κ n/ε)."""
     return kappa**4 + kappa**3 * math.log(kappa * n / LEVEL)
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge ScaledGD(λ) over every parameter."""
     part = {name: rows.where(part=name) for name in rows.distinct("part")}
-    over = part["κ"].where(method="ScaledGD(λ)")
-    slow = part["κ"].where(method="GD")
+    over, slow = (part["κ"].where(method=method) for method in ("ScaledGD(λ)", "GD"))
+    claims = [
+        *_kappa_claims(over, slow),
+        *_size_claims(part["n"], part["r'"], part["α"]),
+        *_error_claims(part["λ"], part["noise"], part["tail"]),
+    ]
+    return Verdict(claims, [_charts(part, over, slow)])
+
+
+def _kappa_claims(over: Rows, slow: Rows) -> list[Claim]:
+    """ScaledGD(λ) and gradient descent over κ."""
     counts, kappas = over.column("count"), over.column("kappa")
     ratio = counts[-1] / counts[0]
     allowed = law(kappas[-1], over[0]["n"]) / law(kappas[0], over[0]["n"])
     at_least = [r["count"] if math.isfinite(r["count"]) else r["limit"] for r in slow]
     steep = slope(slow.column("kappa")[1:], at_least[1:])
-    sizes, extra, scales = part["n"], part["r'"], part["α"]
-    growth = np.diff(scales.column("count")) / np.diff(np.log10(1 / scales.column("scale")))
-    claims = [
+    return [
         Claim(
             "ScaledGD(λ) grows with κ no faster than log κ · log(κ n) + log(1/ε)",
             f"{listed(counts)} iterations for κ = {listed(kappas)}: {ratio:.2f} times, and the law "
@@ -122,6 +160,13 @@ def judge(rows: Rows) -> Verdict:
             + f" for κ = {listed(slow.column('kappa'))}: as κ to the power {steep:.2f} (bound: 4)",
             0.6 <= steep <= 4.5 and at_least[-1] > 5 * max(counts),
         ),
+    ]
+
+
+def _size_claims(sizes: Rows, extra: Rows, scales: Rows) -> list[Claim]:
+    """The iterations over n, over r' and over the size of the start."""
+    growth = np.diff(scales.column("count")) / np.diff(np.log10(1 / scales.column("scale")))
+    return [
         Claim(
             "the size n costs a logarithm at most",
             f"{listed(sizes.column('count'))} for n = {listed(sizes.column('n'))}",
@@ -139,38 +184,35 @@ def judge(rows: Rows) -> Verdict:
             bool(np.min(growth) > 0 and np.max(growth) <= 2 * np.min(growth)),
         ),
     ]
-    dampings = part["λ"]
+
+
+def _error_claims(dampings: Rows, noise: Rows, tail: Rows) -> list[Claim]:
+    """The best error over λ, with noise, and with a tail of singular values."""
     best = {r["damping"]: r["best"] for r in dampings}
-    claims.append(
+    levels = [r["best"] / (r["noise"] * math.sqrt(r["n"] * r["rank"])) for r in noise]
+    tails = [r["best"] / (r["tail"] * math.sqrt(r["n"] - r["rank"])) for r in tail]
+    return [
         Claim(
-            "λ of the order of σ_r serves best",
+            "λ of the order of σ_r works best",
             ", ".join(f"λ = {d:g} σ_r: {e:.1e}" for d, e in best.items()),
             best[1.0] <= 2 * min(best.values()),
-        )
-    )
-    noise = part["noise"]
-    levels = [r["best"] / (r["noise"] * math.sqrt(r["n"] * r["rank"])) for r in noise]
-    claims.append(
+        ),
         Claim(
-            "with noise, the minimax level σ √(n r) is reached, whatever κ",
+            "with noise, the minimax level σ √(n r) is reached for every κ",
             f"{min(levels):.2f} to {max(levels):.2f} times that level, κ = 1 and 10",
             min(levels) > 0.3 and max(levels) < 3,
-        )
-    )
-    tails = [r["best"] / (r["tail"] * math.sqrt(r["n"] - r["rank"])) for r in part["tail"]]
-    claims.append(
+        ),
         Claim(
             "a truth that is only approximately of low rank costs an error of the size of its tail",
             f"{min(tails):.2f} to {max(tails):.2f} times the norm of the tail",
             min(tails) > 0.01 and max(tails) < 3,
-        )
-    )
-    return Verdict(claims, [_charts(part, over, slow)])
+        ),
+    ]
 
 
 def _charts(part: dict[str, Rows], over: Rows, slow: Rows) -> Beside:
     def scaled(rows: Rows, bound: Any) -> Any:
-        """A law with the constant that it has at the first κ."""
+        """Scale a law to agree with the count at the first κ."""
         values = np.asarray([bound(k, rows[0]["n"]) for k in rows.column("kappa")])
         return values * rows[0]["count"] / values[0]
 
@@ -197,7 +239,7 @@ def _charts(part: dict[str, Rows], over: Rows, slow: Rows) -> Beside:
             curves,
             log_x=True,
             log_y=True,
-            caption="The laws (dashed) have the constants that they have at κ = 1.",
+            caption="The laws (dashed) are scaled to agree at κ = 1.",
         ),
         single("n", "n", "n", False),
         single("r'", "columns", "r'", False),

@@ -1,4 +1,4 @@
-"""Phase transitions: where recovery begins, over how much there is to go on."""
+"""Phase transitions: how much data recovery needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ from .runs import slope
 
 
 def recovered(problem: Any, start: Any, method: Any, truth: Any, limit: int, level: float) -> bool:
-    """Whether the relative error falls below a level in so many iterations."""
+    """Tell whether a run brings the relative error below a level.
+
+    Parameters
+    ----------
+    problem, start, method : as of `solve`
+    truth : Factors
+    limit : int
+        Most iterations.
+    level : float
+
+    Returns
+    -------
+    bool
+    """
     found = [math.inf]
 
     def watch(state: sg.State) -> bool:
@@ -27,9 +40,21 @@ def recovered(problem: Any, start: Any, method: Any, truth: Any, limit: int, lev
 
 
 def border(rows: Rows, along: str, rising: bool = True) -> float:
-    """Where half of the trials succeed, between two values of the grid on a log scale.
+    """Return where half of the trials succeed, interpolated on a log scale.
 
-    `rising`: more of `along` helps. NaN where the grid does not hold the border.
+    Parameters
+    ----------
+    rows : Rows
+        Trials, with "success".
+    along : str
+        Column that varies.
+    rising : bool
+        Whether larger values help.
+
+    Returns
+    -------
+    float
+        NaN if the border is outside the grid.
     """
     values = sorted(rows.distinct(along), reverse=not rising)
     shares = [float(np.mean(rows.where(**{along: v}).column("success"))) for v in values]
@@ -44,14 +69,42 @@ def border(rows: Rows, along: str, rising: bool = True) -> float:
 
 
 def borders(rows: Rows, along: str, against: str, rising: bool = True) -> tuple[Any, float]:
-    """The border for every value of `against`, and the power by which it moves."""
+    """Return the border for every value of a second column, and the power by which it moves.
+
+    Parameters
+    ----------
+    rows, along, rising : as of `border`
+    against : str
+        The second column.
+
+    Returns
+    -------
+    borders : array
+        In ascending order of `against`.
+    power : float
+    """
     xs = sorted(rows.distinct(against))
     found = [border(rows.where(**{against: x}), along, rising) for x in xs]
     return np.asarray(found), slope(xs, found)
 
 
 def phase_map(title: str, rows: Rows, along: str, against: str, labels: tuple[str, str]) -> HeatMap:
-    """The share of trials that succeed, over both."""
+    """Draw the share of trials that succeed over two columns.
+
+    Parameters
+    ----------
+    title : str
+    rows : Rows
+        Trials, with "success".
+    along, against : str
+        Columns of the vertical and of the horizontal axis.
+    labels : pair of str
+        Of these axes.
+
+    Returns
+    -------
+    HeatMap
+    """
     ys, xs = sorted(rows.distinct(along), reverse=True), sorted(rows.distinct(against))
     shares = [
         [
@@ -68,5 +121,14 @@ def phase_map(title: str, rows: Rows, along: str, against: str, labels: tuple[st
 
 
 def marked(found: Any) -> str:
-    """Borders as text."""
+    """Return borders as text.
+
+    Parameters
+    ----------
+    found : iterable of float
+
+    Returns
+    -------
+    str
+    """
     return ", ".join("off the grid" if math.isnan(b) else f"{b:.3g}" for b in found)

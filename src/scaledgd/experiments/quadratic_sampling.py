@@ -1,4 +1,4 @@
-"""Companion papers: quadratic samples ‖aᵀL‖² of a symmetric matrix, a fifth of them wrong."""
+"""Companion papers: quadratic samples ‖aᵀL‖² of a symmetric matrix, 20 % of them wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .kappa import Run, Sweep, kappa_item, subgradients
 
 
 def make(kappa: float, rng: np.random.Generator, n: int, rank: int, m: int) -> Run:
+    """Make an instance of quadratic sampling with outliers."""
     problem, truth = sg.datasets.quadratic_sampling(n, rank, kappa, m, 0.2, rng=rng)
     return subgradients(problem, truth, rank)
 

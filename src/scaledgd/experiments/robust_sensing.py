@@ -1,4 +1,4 @@
-"""Companion papers: a fifth of the linear measurements is grossly wrong; the l1 loss."""
+"""Companion papers: matrix sensing with 20 % gross errors and the l1 loss."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .kappa import Run, Sweep, kappa_item, subgradients
 
 
 def make(kappa: float, rng: np.random.Generator, n: int, rank: int, m: int) -> Run:
+    """Make an instance of matrix sensing with outliers."""
     problem, truth = sg.datasets.robust_sensing(n, n, rank, kappa, m, 0.2, rng=rng)
     return subgradients(problem, truth, rank)
 

@@ -1,4 +1,4 @@
-"""Companion papers: the error over seconds."""
+"""Companion papers: the error over time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ LEVEL = 1e-6
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return both problems at two condition numbers."""
     sizes = setting.pick(
         {"completion": (400, 5), "robust PCA": (200, 5)},
         {"completion": (1000, 10), "robust PCA": (500, 10)},
@@ -28,10 +29,12 @@ def cases(setting: Setting) -> list[Case]:
 
 
 def near(state: sg.State, history: list[Any]) -> sg.Stop | None:
+    """Stop when the error is below LEVEL."""
     return sg.Stop("accurate", True) if history[-1]["error"] < LEVEL else None
 
 
 def measure(problem: str, kappa: float, n: int, rank: int, seed: int) -> list[Row]:
+    """Time three runs of both methods."""
     if problem == "completion":
         instance, truth = sg.datasets.matrix_completion(n, n, rank, kappa, 0.3, rng=seed)
     else:
@@ -64,6 +67,7 @@ def measure(problem: str, kappa: float, n: int, rank: int, seed: int) -> list[Ro
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge the times to reach LEVEL."""
     claims, charts = [], []
     for (problem, kappa), ours in rows.groups("problem", "kappa"):
         times: dict[str, list[float]] = {}
@@ -79,7 +83,7 @@ def judge(rows: Rows) -> Verdict:
             says = f"{problem}: at κ = 1 ScaledGD takes about as long as gradient descent"
             holds = 0.6 < ratio < 1.7
         else:
-            says = f"{problem}: at κ = {kappa} it is faster in seconds too"
+            says = f"{problem}: at κ = {kappa} ScaledGD is faster in seconds, too"
             holds = ratio > 3
         seen = f"gradient descent takes {ratio:.2f} times as long to {LEVEL:g}, median of 3"
         claims.append(Claim(says, seen, holds and reached))

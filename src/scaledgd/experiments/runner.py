@@ -1,18 +1,15 @@
-"""Run the items, keep what was measured, judge it, and put it on one page.
+"""Run the items, judge what was measured, and write one report.
 
-Every case that was measured is written to a journal at once, so a run that was broken off
-goes on where it was. A journal counts for the code that wrote it: another version, or an item
-that was edited, measures anew.
+Every measured case is written to a journal at once, so an interrupted run resumes where it
+stopped. If any module of the package or the compiled library changes, everything is measured
+again.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import importlib
-import inspect
 import io
-import json
 import math
 import os
 import platform
@@ -35,28 +32,61 @@ from .. import report
 from ..files import replacing
 from . import ITEMS
 from .item import Case, Claim, Item, Row, Rows, Setting, Verdict
+from .journal import Journal, fingerprint
 
 Watch = Callable[[str, int, int], None]
-"""Told what is going on, how many cases are done, and how many there are."""
+"""Called with the item in progress, the number of cases done, and the number of cases."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An item, its data and what they show."""
+    """An item with its data and its verdict.
+
+    Parameters
+    ----------
+    item : Item
+    rows : Rows
+        What was measured, one row per line of the CSV.
+    verdict : Verdict
+    seconds : float
+        Total time of its cases.
+
+    Examples
+    --------
+    >>> from scaledgd.experiments import Claim, Finding, Rows, Verdict, item
+    >>> verdict = Verdict([Claim("1 + 1 = 2", "2", True)])
+    >>> Finding(item("figure1"), Rows(), verdict, seconds=0.1).holds
+    True
+    """
 
     item: Item
     rows: Rows
     verdict: Verdict
     seconds: float
-    """Spent on its cases, one after the other."""
 
     @property
     def holds(self) -> bool:
+        """Whether all claims hold."""
         return all(claim.holds for claim in self.verdict.claims)
 
 
 def item(name: str) -> Item:
-    """The item of that name."""
+    """Return the item with the given name, one of `ITEMS`.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Item
+
+    Examples
+    --------
+    >>> from scaledgd.experiments import item
+    >>> item("theorem1").title
+    'Matrix sensing'
+    """
     if name not in ITEMS:
         raise ValueError(f"there is no item {name!r}; there are {', '.join(ITEMS)}")
     found: Item = importlib.import_module(f".{name}", __package__).ITEM
@@ -78,17 +108,24 @@ def reproduce(
     Parameters
     ----------
     folder : path
-        Gets ``report.html``, ``data/*.csv``, ``plots/*.png`` and the journal.
+        Where to write ``report.html``, ``data/*.csv``, ``plots/*.png`` and the journal.
     names : sequence of str
-        Of items, all by default.
+        Names of items, by default all of `ITEMS`.
     setting : Setting, optional
-        Quick or full, and where the real chlorine data are.
+        Size of the run and path of the chlorine data; by default full size, simulated data.
     jobs : int, optional
-        Processes, as many as there are cores by default.
+        Number of processes, by default the number of cores.
     fresh : bool
-        Measure anew what an earlier run has measured.
-    watch, done : callable, optional
-        Told of progress, and of items that are finished.
+        Measure everything again, even if an earlier run of the same code has measured it.
+    watch : callable, optional
+        Called after every case with the item's source, the number of cases done and their total.
+    done : callable, optional
+        Called with the `Finding` of every finished item.
+
+    Returns
+    -------
+    list of Finding
+        One per item, in the order of `names`.
 
     Examples
     --------
@@ -101,7 +138,8 @@ def reproduce(
     setting, folder = setting or Setting(), Path(folder)
     items = [item(name) for name in names or ITEMS]
     folder.mkdir(parents=True, exist_ok=True)
-    books = {i.name: _Journal(folder / ".journal" / f"{i.name}.jsonl", i, fresh) for i in items}
+    code = fingerprint(setting)
+    books = {i.name: Journal(folder / ".journal" / f"{i.name}.jsonl", code, fresh) for i in items}
     cases = {i.name: i.cases(setting) for i in items}
     findings: dict[str, Finding] = {}
 
@@ -136,11 +174,11 @@ def reproduce(
 def _measurements(
     left: list[tuple[Item, Case]], jobs: int | None
 ) -> Iterator[tuple[Item, Case, list[Row], float]]:
-    """What the cases give, in the order in which they are done; timed ones last, one at a time."""
+    """Yield the rows of the cases as they are done; timed items come last, one case at a time."""
     jobs = jobs or os.cpu_count() or 1
     together = [(i, c) for i, c in left if not i.alone] if jobs > 1 else []
     if together:
-        # started anew, and not forked: threads do not survive a fork
+        # spawn, not fork: threads do not survive a fork
         pool = ProcessPoolExecutor(jobs, get_context("spawn"), _quiet)
         try:
             running = {pool.submit(_measured, i.name, c): (i, c) for i, c in together}
@@ -148,7 +186,7 @@ def _measurements(
                 one, case = running[future]
                 yield one, case, *future.result()
         except BaseException:
-            # asked for before the pool forgets them: it would wait for what they are at
+            # shutdown forgets the workers without stopping them, so keep them to terminate them
             workers = list((getattr(pool, "_processes", None) or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in workers:
@@ -161,7 +199,7 @@ def _measurements(
 
 
 def _quiet() -> None:
-    """In a worker: one thread, and Ctrl-C is for the one who waits."""
+    """Prepare a worker: one thread, and Ctrl-C is left to the parent process."""
     from threadpoolctl import threadpool_limits
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -169,58 +207,23 @@ def _quiet() -> None:
 
 
 def _measured(name: str, case: Case) -> tuple[list[Row], float]:
+    """Measure one case; return its rows and the seconds it took."""
     began = time.perf_counter()
     with warnings.catch_warnings():
-        # runs that diverge are part of what is shown
+        # some items show runs that diverge
         warnings.simplefilter("ignore", sg.DivergenceWarning)
         try:
             rows = item(name).measure(**case)
-        except Exception:  # one case that fails must not lose the others
+        except Exception:  # a failing case must not stop the others
             rows = [{"failure": traceback.format_exc(limit=3)}]
     return rows, time.perf_counter() - began
-
-
-class _Journal:
-    """What was measured, line by line; a line that was cut short does not count."""
-
-    def __init__(self, path: Path, one: Item, fresh: bool) -> None:
-        source = inspect.getsource(importlib.import_module(f".{one.name}", __package__))
-        self._code = hashlib.sha256(f"{sg.__version__}\n{source}".encode()).hexdigest()[:16]
-        self._path = path
-        self._known: dict[str, tuple[list[Row], float]] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if fresh:
-            path.unlink(missing_ok=True)
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            try:
-                entry = json.loads(line)
-                self._known[entry["key"]] = entry["rows"], entry["seconds"]
-            except (ValueError, KeyError):
-                continue
-
-    def _key(self, case: Case) -> str:
-        return f"{self._code} {json.dumps(case, sort_keys=True, default=str)}"
-
-    def __contains__(self, case: Case) -> bool:
-        return self._key(case) in self._known
-
-    def __getitem__(self, case: Case) -> tuple[list[Row], float]:
-        return self._known[self._key(case)]
-
-    def add(self, case: Case, rows: list[Row], seconds: float) -> None:
-        # read back what is written: a run that goes on has the same numbers as one that was not
-        line = json.dumps({"key": self._key(case), "rows": rows, "seconds": seconds}, default=float)
-        self._known[self._key(case)] = json.loads(line)["rows"], seconds
-        if any("failure" in row for row in rows):
-            return  # may be measured again
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
 
 # ---- judging
 
 
-def _concluded(one: Item, cases: list[Case], book: _Journal, folder: Path) -> Finding:
+def _concluded(one: Item, cases: list[Case], book: Journal, folder: Path) -> Finding:
+    """Judge an item whose cases are all measured, and write its data and plots."""
     rows, seconds = Rows(), 0.0
     for case in cases:
         measured, spent = book[case]
@@ -240,7 +243,17 @@ def _concluded(one: Item, cases: list[Case], book: _Journal, folder: Path) -> Fi
 
 
 def table(one: Item, rows: Rows) -> str:
-    """The data as CSV, below lines that say how they came about."""
+    """Return the rows of an item as CSV, with versions and machine in comment lines on top.
+
+    Parameters
+    ----------
+    one : Item
+    rows : Rows
+
+    Returns
+    -------
+    str
+    """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     for name, value in provenance().items():
@@ -257,7 +270,12 @@ def _plain(value: Any) -> Any:
 
 
 def provenance() -> dict[str, str]:
-    """Versions and machine."""
+    """Return the versions and the machine that measured, for the report and the data.
+
+    Returns
+    -------
+    dict of str to str
+    """
     import scipy
 
     cores = os.cpu_count()
@@ -292,7 +310,7 @@ def _write_report(path: Path, found: list[Finding], setting: Setting) -> None:
         "claims that hold": f"{sum(bool(row[0]) for row in claims)} of {len(claims)}",
         "items": len(found),
         "size": "reduced (--quick)" if setting.quick else "full",
-        "time of all cases": _duration(sum(one.seconds for one in found)),
+        "total time": _duration(sum(one.seconds for one in found)),
     }
     table = report.Table(["", "where", "the claim", "measured"], claims)
     report.write(
@@ -302,10 +320,9 @@ def _write_report(path: Path, found: list[Finding], setting: Setting) -> None:
         "Every figure, table and theorem of “Provably Accelerating Ill-Conditioned Low-rank "
         "Estimation via Scaled Gradient Descent, Even with Overparameterization” by C. Ma, X. Xu, "
         "T. Tong and Y. Chi, and the experiments of its companion papers, run by scaledgd. "
-        "Seeds are fixed, and sizes are such that a laptop can run them: what holds was seen on "
-        "these instances. "
-        "Point at a curve for its numbers, drag over a part of it to see more, click on a name to "
-        "hide it.",
+        "Seeds are fixed and sizes are small enough for a laptop; the claims were checked on these "
+        "instances only. "
+        "Point at a curve to see its numbers, drag to zoom in, click on a name to hide a curve.",
         ", ".join(f"{k} {v}" if k != "machine" else v for k, v in provenance().items()),
     )
 

@@ -1,4 +1,4 @@
-"""Runs that are watched, and the numbers read off them."""
+"""Error trajectories of runs, what is read from them, and charts of them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,42 @@ from ..report import Chart, Curve
 from .item import Claim, Row, Rows
 
 Error = Callable[[Any], Any]
+"""From factors to an error."""
 
 
 def error_to(truth: Any) -> Error:
-    """‖X − X⋆‖_F / ‖X⋆‖_F."""
+    """Return the relative error ‖X − X⋆‖_F / ‖X⋆‖_F as a function of the estimate.
+
+    Parameters
+    ----------
+    truth : Factors or array
+        X⋆.
+
+    Returns
+    -------
+    callable
+    """
     return lambda F: sg.metrics.relative_error(F, truth)
 
 
 def errors_of(
     problem: Any, start: Any, method: Any, error: Error, max_iter: int, until: float = 1e-14
 ) -> Any:
-    """The error of every iterate, until one is below a level or the run fails."""
+    """Run a method and return the error of every iterate.
+
+    Parameters
+    ----------
+    problem, start, method : as of `solve`
+    error : callable
+        From factors to a float.
+    max_iter : int
+    until : float
+        Stop at this error; a run also stops at an error of 1e6.
+
+    Returns
+    -------
+    array
+    """
     found: list[float] = []
 
     def watch(state: sg.State) -> bool:
@@ -36,15 +61,48 @@ def errors_of(
 
 
 def needed(errors: Any, level: float) -> float:
-    """The first iteration at or below a level; infinite where there is none."""
+    """Return the first iteration with an error at or below a level, or infinity.
+
+    Parameters
+    ----------
+    errors : array
+    level : float
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from scaledgd.experiments.runs import needed
+    >>> needed([1.0, 0.5, 0.1], 0.5), needed([1.0, 0.5, 0.1], 1e-3)
+    (1.0, inf)
+    """
     below = np.flatnonzero(np.asarray(errors) <= level)
     return float(below[0]) if below.size else math.inf
 
 
 def rate(errors: Any, floor: float = 1e-12) -> float:
-    """The factor by which an iteration shrinks the error once the start is forgotten.
+    """Return the factor by which an iteration shrinks the error, after the first iterations.
 
-    Between the middle and the end of what is above rounding; infinite where the error grew.
+    It is averaged over the second half of the iterations above rounding.
+
+    Parameters
+    ----------
+    errors : array
+    floor : float
+        Error below which rounding dominates.
+
+    Returns
+    -------
+    float
+        Infinite if the error grew, NaN if there are too few iterations.
+
+    Examples
+    --------
+    >>> from scaledgd.experiments.runs import rate
+    >>> rate([1.0, 0.5, 0.25, 0.125, 0.0625])
+    0.5
     """
     errors = np.asarray(errors, dtype=float)
     end = needed(errors, floor)
@@ -58,7 +116,18 @@ def rate(errors: Any, floor: float = 1e-12) -> float:
 
 
 def slope(x: Any, y: Any) -> float:
-    """Of log y against log x, by least squares over what is finite."""
+    """Return the least-squares slope of log y against log x.
+
+    Parameters
+    ----------
+    x, y : arrays of one length
+        Pairs that are not finite and positive are ignored.
+
+    Returns
+    -------
+    float
+        NaN if fewer than two pairs are left.
+    """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     fine = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
     if np.count_nonzero(fine) < 2:
@@ -67,35 +136,93 @@ def slope(x: Any, y: Any) -> float:
 
 
 def as_rows(errors: Any, most: int = 1500, **labels: Any) -> list[Row]:
-    """A trajectory as rows, all of it or evenly thinned."""
+    """Return a trajectory as rows.
+
+    Parameters
+    ----------
+    errors : array
+    most : int
+        Largest number of rows; longer trajectories are thinned evenly.
+    **labels : object
+        Added to every row.
+
+    Returns
+    -------
+    list of dict
+        With the keys "t" and "error".
+    """
     chosen = np.unique(np.linspace(0, len(errors) - 1, min(len(errors), most)).astype(int))
     return [{**labels, "t": int(t), "error": float(errors[t])} for t in chosen]
 
 
 def free(counts: Iterable[float]) -> bool:
-    """κ-free: the largest count is at most 1.1 times the smallest plus 2."""
+    """Tell whether counts are free of κ: the largest is at most 1.1 times the smallest plus 2.
+
+    Parameters
+    ----------
+    counts : iterable of float
+
+    Returns
+    -------
+    bool
+    """
     counts = list(counts)
     return max(counts) <= 1.1 * min(counts) + 2
 
 
 def shown(count: float, limit: float | None = None) -> str:
-    """A count of iterations as text."""
+    """Return a count of iterations as text.
+
+    Parameters
+    ----------
+    count : float
+        Infinite if the level was not reached.
+    limit : float, optional
+        Iterations that were run.
+
+    Returns
+    -------
+    str
+    """
     if math.isfinite(count):
         return f"{count:g}"
     return "not reached" if limit is None else f"> {limit:g}"
 
 
 def listed(values: Iterable[float]) -> str:
+    """Return counts as a list separated by commas.
+
+    Parameters
+    ----------
+    values : iterable of float
+
+    Returns
+    -------
+    str
+    """
     return ", ".join(shown(v) for v in values)
 
 
-# ---- iterations against κ, for two methods: what most of the items are about
+# ---- iterations over κ, for ScaledGD and gradient descent
 
 LEVELS = (1e-3, 1e-6, 1e-10)
 
 
 def count_rows(errors: Any, levels: Sequence[float] = LEVELS, **labels: Any) -> list[Row]:
-    """How many iterations each level took."""
+    """Return the number of iterations to each level as rows.
+
+    Parameters
+    ----------
+    errors : array
+    levels : sequence of float
+    **labels : object
+        Added to every row.
+
+    Returns
+    -------
+    list of dict
+        With the keys "level", "count" and "limit".
+    """
     limit = len(errors) - 1
     return [
         {**labels, "level": level, "count": needed(errors, level), "limit": limit}
@@ -106,7 +233,23 @@ def count_rows(errors: Any, levels: Sequence[float] = LEVELS, **labels: Any) -> 
 def kappa_claims(
     rows: Rows, level: float, growth: tuple[float, float], name: str = ""
 ) -> list[Claim]:
-    """ScaledGD is κ-free up to 20 and beyond, gradient descent slows down by a power of κ."""
+    """Claim that ScaledGD does not depend on κ and that gradient descent slows down with κ.
+
+    Parameters
+    ----------
+    rows : Rows
+        From `count_rows`, with "method" and "kappa".
+    level : float
+        Error to which iterations are compared.
+    growth : pair of float
+        Range of the power of κ by which gradient descent slows down.
+    name : str
+        Prefix of the claims.
+
+    Returns
+    -------
+    list of Claim
+    """
     said = f"{name}: " if name else ""
     counts = rows.where(level=level)
     scaled, plain = counts.where(method="ScaledGD"), counts.where(method="GD")
@@ -120,7 +263,7 @@ def kappa_claims(
         )
     ]
     ill = Rows(r for r in plain if r["kappa"] >= 2)
-    # a run that was broken off took at least so many
+    # a run that was stopped would have taken more
     at_least = [r["count"] if math.isfinite(r["count"]) else r["limit"] for r in ill]
     steep = slope(ill.column("kappa"), at_least)
     text = ", ".join(shown(r["count"], r["limit"]) for r in plain)
@@ -136,7 +279,20 @@ def kappa_claims(
 
 
 def error_chart(title: str, rows: Rows, unit: str = "relative error") -> Chart:
-    """Errors over iterations: a colour per κ, ScaledGD in full lines and GD dashed."""
+    """Draw errors over iterations: one colour per κ, solid for ScaledGD, dashed for GD.
+
+    Parameters
+    ----------
+    title : str
+    rows : Rows
+        From `as_rows`, with "method" and "kappa".
+    unit : str
+        Label of the error.
+
+    Returns
+    -------
+    Chart
+    """
     kappas = rows.distinct("kappa")
     curves = [
         Curve(
@@ -152,7 +308,19 @@ def error_chart(title: str, rows: Rows, unit: str = "relative error") -> Chart:
 
 
 def count_chart(title: str, rows: Rows, level: float) -> Chart:
-    """Iterations to a level over κ, for each method."""
+    """Draw the iterations to a level over κ, one curve per method.
+
+    Parameters
+    ----------
+    title : str
+    rows : Rows
+        From `count_rows`, with "method" and "kappa".
+    level : float
+
+    Returns
+    -------
+    Chart
+    """
     curves = [
         Curve(method, part.column("kappa"), part.column("count"), dashed=method == "GD")
         for (method,), part in rows.where(level=level).groups("method")

@@ -16,6 +16,7 @@ AFTER = 80
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return both methods over κ and η."""
     n, rank, p = setting.pick((300, 4, 0.5), (1000, 10, 0.2))
     etas = np.round(np.arange(0.1, 1.31, setting.pick(0.2, 0.1)), 2).tolist()
     return [
@@ -29,6 +30,7 @@ def cases(setting: Setting) -> list[Case]:
 def measure(
     method: str, kappa: float, eta: float, n: int, rank: int, p: float, seed: int
 ) -> list[Row]:
+    """Return the error after AFTER iterations."""
     problem, truth = sg.datasets.matrix_completion(n, n, rank, kappa, p, rng=seed)
     step = sg.ScaledGD(eta) if method == "ScaledGD" else sg.GradientDescent(eta)
     errors = errors_of(problem, sg.spectral(rank), step, error_to(truth), AFTER)
@@ -36,6 +38,7 @@ def measure(
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge which step sizes work."""
     scaled = rows.where(method="ScaledGD")
     working = {
         kappa: [r["eta"] for r in part if r["error"] < 1e-2]
@@ -50,14 +53,14 @@ def judge(rows: Rows) -> Verdict:
     reached = min(r["error"] for r in scaled.where(kappa=20))
     claims = [
         Claim(
-            "ScaledGD converges for the same range of steps, whatever κ",
+            "ScaledGD converges for the same range of step sizes at every κ",
             "; ".join(f"κ = {k}: {min(e):g} to {max(e):g}" for k, e in working.items()),
             all(min(e) <= 0.31 and max(e) >= 0.65 for e in working.values())
             and max(best.values()) - min(best.values()) <= 0.21,
         ),
         Claim(
-            f"no step serves gradient descent at κ = 20 within {AFTER} iterations",
-            f"its best error {least:.1e}, that of ScaledGD {reached:.1e}",
+            f"no step size works for gradient descent at κ = 20 within {AFTER} iterations",
+            f"its best error is {least:.1e}, that of ScaledGD {reached:.1e}",
             least > 1e3 * reached,
         ),
         Claim(
@@ -81,7 +84,7 @@ def judge(rows: Rows) -> Verdict:
 ITEM = Item(
     "step_size",
     "Step sizes",
-    "Which steps serve",
+    "Which step sizes work",
     "Matrix completion from the spectral start; steps are η for ScaledGD and η/σ₁ "
     "for gradient descent.",
     cases,

@@ -7,7 +7,7 @@ import numpy as np
 import scaledgd as sg
 
 from .item import Claim, Rows
-from .kappa import Run, Sweep, kappa_item, scaled_and_plain
+from .kappa import Count, Run, Sweep, kappa_item, scaled_and_plain
 from .runs import Error, error_to
 
 LEVELS = (1e-1, 1e-2, 1e-4, 1e-6)
@@ -15,28 +15,31 @@ LEVELS = (1e-1, 1e-2, 1e-4, 1e-6)
 
 
 def in_sigma_r(truth: sg.LowRank, kappa: float) -> Error:
-    """‖X − X⋆‖_F / σ_r(X⋆), for σ₁ = 1."""
+    """Return the error ‖X − X⋆‖_F / σ_r(X⋆) as a function of the estimate, for σ₁ = 1."""
     relative, scale = error_to(truth), float(truth.norm()) * kappa
     return lambda F: scale * float(relative(F))
 
 
 def sensing(kappa: float, rng: np.random.Generator, n: int, rank: int, m: int) -> Run:
+    """Make an instance of matrix sensing."""
     problem, truth = sg.datasets.matrix_sensing(n, n, rank, kappa, m, rng=rng)
     return Run(problem, sg.spectral(rank), in_sigma_r(truth, kappa), *scaled_and_plain())
 
 
 def robust_pca(kappa: float, rng: np.random.Generator, n: int, rank: int, fraction: float) -> Run:
+    """Make an instance of robust PCA."""
     problem, truth = sg.datasets.robust_pca(n, n, rank, kappa, fraction, rng=rng)
     return Run(problem, sg.spectral(rank), in_sigma_r(truth, kappa), *scaled_and_plain())
 
 
 def completion(kappa: float, rng: np.random.Generator, n: int, rank: int, p: float) -> Run:
+    """Make an instance of matrix completion."""
     problem, truth = sg.datasets.matrix_completion(n, n, rank, kappa, p, rng=rng)
     return Run(problem, sg.spectral(rank), in_sigma_r(truth, kappa), *scaled_and_plain())
 
 
 def further(rows: Rows) -> list[Claim]:
-    """Both are linear in log(1/ε)."""
+    """Claim that the iterations of both methods grow as log(1/ε)."""
     claims = []
     for (problem,), ours in Rows(r for r in rows if "level" in r).groups("problem"):
         ratios = []
@@ -56,6 +59,7 @@ def further(rows: Rows) -> list[Claim]:
 
 
 def allowed(kappa: float) -> int:
+    """Return the iterations that gradient descent may take."""
     return int(250 + 120 * kappa)
 
 
@@ -64,7 +68,7 @@ ITEM = kappa_item(
     "Table 1, iterations",
     "log(1/ε) against κ log(1/ε)",
     "Iterations until ‖X − X⋆‖_F ≤ ε σ_r(X⋆), spectral start, η = 0.5 for both methods (σ₁ = 1). "
-    "Counted from where ε = 0.1 on: the start is not as close, in units of σ_r, when κ is larger.",
+    "Counted from ε = 0.1 on, because in units of σ_r the start is worse for larger κ.",
     {
         "sensing": Sweep(
             sensing,
@@ -89,9 +93,6 @@ ITEM = kappa_item(
         ),
     },
     quick_kappas=(1, 5, 20),
-    levels=LEVELS,
-    level=1e-6,
-    since=1e-1,
-    unit="error / σᵣ",
+    count=Count(LEVELS, since=1e-1, unit="error / σᵣ"),
     further=further,
 )

@@ -1,4 +1,4 @@
-"""Table 1, samples and corruptions: how much recovery takes, over κ and r."""
+"""Table 1, samples and corruptions: what recovery needs and tolerates, over κ and r."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .item import Case, Claim, Item, Row, Rows, Setting, Verdict
 from .phase import borders, marked, phase_map, recovered
 
 ORDERS: dict[str, tuple[str, bool, dict[str, tuple[float, float]]]] = {
-    # problem: what is varied, whether more of it helps, and the powers of κ and r in the table
+    # problem: what varies, whether more of it helps, and the powers of κ and r in the table
     "sensing": ("measurements", True, {"ScaledGD": (2, 2), "GD": (2, 2)}),
     "completion": ("share seen", True, {"ScaledGD": (4, 2), "GD": (2, 2)}),
     "robust PCA": ("fraction wrong", False, {"ScaledGD": (-1, -1.5), "GD": (-2, -1.5)}),
@@ -23,6 +23,7 @@ SIZES = {"sensing": 24, "completion": 120, "robust PCA": 120}
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return sweeps over κ and r for every problem and method."""
     kappas, ranks = setting.pick(((1, 4, 16), (1, 2, 4)), ((1, 2, 4, 8, 16), (1, 2, 4, 6, 8)))
     points, trials = setting.pick((6, 2), (10, 5))
     grids = {
@@ -36,7 +37,7 @@ def cases(setting: Setting) -> list[Case]:
             settings = [("κ", kappa, 2) for kappa in kappas] + [("r", 2, rank) for rank in ranks]
             for against, kappa, rank in settings:
                 if method == "GD" and kappa > setting.pick(4, 8):
-                    continue  # it takes too long to see where it would end
+                    continue  # it would take too long
                 base = {"problem": problem, "method": method, "against": against}
                 base |= {"kappa": kappa, "rank": rank, "trials": trials}
                 found.append({**base, "grid": [float(f"{g:.3g}") for g in grid]})
@@ -44,6 +45,7 @@ def cases(setting: Setting) -> list[Case]:
 
 
 def instance(problem: str, amount: float, kappa: float, rank: int, seed: int) -> tuple[Any, Any]:
+    """Make an instance with a given amount of data or corruption."""
     n = SIZES[problem]
     if problem == "sensing":
         return sg.datasets.matrix_sensing(n, n, rank, kappa, round(amount), rng=seed)
@@ -61,6 +63,7 @@ def measure(
     trials: int,
     grid: list[float],
 ) -> list[Row]:
+    """Try every amount in `grid` several times."""
     rows = []
     # κ does not change how long ScaledGD takes, and gradient descent takes κ times as long
     limit, step = (
@@ -81,6 +84,7 @@ def measure(
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge the powers of κ and r by which the borders move."""
     claims, table, maps = [], [], []
     for problem, (varied, rising, orders) in ORDERS.items():
         for method, powers in orders.items():
@@ -90,7 +94,7 @@ def judge(rows: Rows) -> Verdict:
                 found, measured = borders(part, "amount", column, rising)
                 values = marked(found)
                 table.append([problem, method, varied, name, values, measured, power])
-                # sufficient orders: what is needed may grow more slowly, and not faster
+                # the orders are sufficient: what is needed may grow more slowly, but not faster
                 within = measured <= power + 0.35 if rising else measured >= power - 0.35
                 claims.append(
                     Claim(

@@ -1,8 +1,8 @@
-"""Table 2: how many entries tensor completion takes, and how many iterations."""
+"""Table 2: how many entries and iterations tensor completion needs."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +14,16 @@ from .phase import borders, marked, phase_map, recovered
 from .runs import error_to, errors_of, free, listed, needed, slope
 
 RANK, LEVEL = 2, 1e-2
-METHODS = ("ScaledGD", "Grassmannian GD", "unfolding, nuclear norm")
+UNFOLDING = "unfolding, nuclear norm"
+METHODS = ("ScaledGD", "Grassmannian GD", UNFOLDING)
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return the sizes and numbers of entries to try, and the runs over κ."""
     sizes = {
         "ScaledGD": setting.pick((20, 40, 80), (20, 30, 45, 70, 100)),
         "Grassmannian GD": setting.pick((20, 40), (20, 30, 45)),
-        "unfolding, nuclear norm": setting.pick((10, 14, 20), (10, 14, 20, 28)),
+        UNFOLDING: setting.pick((10, 14, 20), (10, 14, 20, 28)),
     }
     points, trials = setting.pick((9, 3), (14, 6))
     found: list[Case] = [
@@ -46,8 +48,8 @@ def cases(setting: Setting) -> list[Case]:
 
 
 def _amounts(method: str, n: int, points: int) -> Any:
-    """Numbers of entries around where each method begins to work."""
-    if method == METHODS[2]:
+    """Return numbers of entries around the point where the method begins to work."""
+    if method == UNFOLDING:
         return n**3 * np.geomspace(0.2, 0.95, points)
     return n**1.5 * np.geomspace(1, 30, points)
 
@@ -55,14 +57,9 @@ def _amounts(method: str, n: int, points: int) -> Any:
 def measure(
     part: str, method: str, n: int, kappa: float, grid: list[int], trials: int
 ) -> list[Row]:
+    """Count iterations, or which trials succeed for the numbers of entries in `grid`."""
     if part == "iterations":
-        problem, truth = sg.datasets.tensor_completion((n,) * 3, RANK, kappa, 0.3, rng=0)
-        if method == "ScaledGD":
-            start, step = sg.diagonal_deleted(RANK), sg.ScaledGD(0.3)
-            errors = errors_of(problem, start, step, error_to(truth), 100, 1e-7)
-        else:
-            errors = grassmannian(problem, truth, 60 + int(30 * kappa**2), 1e-7)
-        return [{"level": e, "count": needed(errors, e)} for e in (1e-2, 1e-4, 1e-6)]
+        return _counts(method, n, kappa)
     rows = []
     for m in grid:
         for seed in range(trials):
@@ -75,6 +72,16 @@ def measure(
     return rows
 
 
+def _counts(method: str, n: int, kappa: float) -> list[Row]:
+    problem, truth = sg.datasets.tensor_completion((n,) * 3, RANK, kappa, 0.3, rng=0)
+    if method == "ScaledGD":
+        start, step = sg.diagonal_deleted(RANK), sg.ScaledGD(0.3)
+        errors = errors_of(problem, start, step, error_to(truth), 100, 1e-7)
+    else:
+        errors = grassmannian(problem, truth, 60 + int(30 * kappa**2), 1e-7)
+    return [{"level": e, "count": needed(errors, e)} for e in (1e-2, 1e-4, 1e-6)]
+
+
 def _scaled(problem: Any, truth: Any) -> bool:
     start = sg.diagonal_deleted(RANK)
     return recovered(problem, start, sg.ScaledGD(0.3), truth, 100, LEVEL)
@@ -85,7 +92,22 @@ def _grassmannian(problem: Any, truth: Any) -> bool:
 
 
 def grassmannian(problem: Any, truth: Any, limit: int, level: float) -> Any:
-    """Gradient descent on the three subspaces, the core solved for (after Xia and Yuan)."""
+    """Run gradient descent on the three subspaces, solving for the core (after Xia and Yuan).
+
+    Parameters
+    ----------
+    problem : Observed
+    truth : Tucker
+    limit : int
+        Most iterations.
+    level : float
+        Error at which to stop.
+
+    Returns
+    -------
+    array
+        The relative error of every iterate.
+    """
     index, y = problem.operator.index, problem.y
     U = [np.linalg.qr(M)[0] for M in sg.diagonal_deleted(RANK)(problem).modes]
     step, errors = 1.0, []
@@ -117,7 +139,7 @@ def grassmannian(problem: Any, truth: Any, limit: int, level: float) -> Any:
 
 
 def _nuclear(problem: Any, truth: Any) -> bool:
-    """Of all n × n² unfoldings that agree with the entries, the one of least nuclear norm."""
+    """Tell whether the n × n² unfolding of least nuclear norm recovers the truth."""
     n, index = problem.shape[0], problem.operator.index
     at = np.ravel_multi_index(index, problem.shape)
     X = truth.full().reshape(n, -1)
@@ -125,7 +147,7 @@ def _nuclear(problem: Any, truth: Any) -> bool:
     seen[at] = True
     seen = seen.reshape(X.shape)
     Y = np.where(seen, X, 0.0)
-    # the alternating direction method of multipliers; 1/weight is of the size of σ₁
+    # alternating direction method of multipliers, with 1/weight of the size of σ₁
     weight = 1.0 / max(1e-12, 0.3 * float(np.linalg.norm(Y, 2)))
     Z, U = Y, np.zeros_like(Y)
     for _ in range(300):
@@ -136,87 +158,105 @@ def _nuclear(problem: Any, truth: Any) -> bool:
     return float(np.linalg.norm(Z - X) / np.linalg.norm(X)) <= LEVEL
 
 
-RECOVERY = {"ScaledGD": _scaled, "Grassmannian GD": _grassmannian, METHODS[2]: _nuclear}
+RECOVERY = {"ScaledGD": _scaled, "Grassmannian GD": _grassmannian, UNFOLDING: _nuclear}
 
 
 def judge(rows: Rows) -> Verdict:
-    samples = rows.where(part="samples")
-    edges, power, table = {}, {}, []
-    said = {
-        "ScaledGD": "n^(3/2) r^(5/2) κ³ log³ n",
-        "Grassmannian GD": "n^(3/2) r^(7/2) κ⁴ log^(7/2) n",
-        METHODS[2]: "n² r log² n",
-    }
-    iterations = {
-        "ScaledGD": "log(1/ε)",
-        "Grassmannian GD": "not available",
-        METHODS[2]: "polynomial",
-    }
-    for method in METHODS:
-        part = samples.where(method=method)
-        sizes = sorted(part.distinct("n"))
-        found, power[method] = borders(part, "samples", "n")
-        edges[method] = dict(zip(sizes, found, strict=True))
-        text = marked(found)
-        table.append([method, said[method], text, power[method], iterations[method]])
-    table.insert(
-        2,
-        ["tensor nuclear norm", "n^(3/2) r^(1/2) log^(3/2) n", "not run: NP-hard", None, "NP-hard"],
+    """Judge the powers of n, and the iterations over κ."""
+    edges = {method: _edges(rows, method) for method in METHODS}
+    claims = [
+        _scaled_claim(edges["ScaledGD"]),
+        _unfolding_claim(edges[UNFOLDING], edges["ScaledGD"]),
+        *_iteration_claims(rows.where(part="iterations")),
+    ]
+    notes = [
+        "The nuclear norm is that of the n × n² unfolding, by alternating directions. "
+        "The tensor nuclear norm is NP-hard and was not run."
+    ]
+    return Verdict(claims, [_table(edges), _charts(rows, edges)], notes)
+
+
+class Edges(NamedTuple):
+    """How many entries half of the trials need, by n, and the power of n by which that grows."""
+
+    at: dict[int, float]
+    power: float
+
+
+def _edges(rows: Rows, method: str) -> Edges:
+    part = rows.where(part="samples", method=method)
+    found, power = borders(part, "samples", "n")
+    return Edges(dict(zip(sorted(part.distinct("n")), found, strict=True)), power)
+
+
+def _scaled_claim(ours: Edges) -> Claim:
+    return Claim(
+        "ScaledGD needs of the order of n^(3/2) entries, up to logarithms",
+        f"half recovered at {marked(ours.at.values())} for n = {listed(ours.at)}: "
+        f"n^{ours.power:.2f}",
+        0.7 <= ours.power <= 1.8,
     )
-    ours, theirs = edges["ScaledGD"][20], edges[METHODS[2]][20]
-    counts = rows.where(part="iterations", level=1e-6)
-    scaled = counts.where(method="ScaledGD").column("count")
-    other = counts.where(method="Grassmannian GD").column("count")
+
+
+def _unfolding_claim(theirs: Edges, ours: Edges) -> Claim:
+    ratio = theirs.at[20] / ours.at[20]
+    return Claim(
+        "unfolding with the nuclear norm needs more, of the order of n²",
+        f"half recovered at {marked(theirs.at.values())} for n = {listed(theirs.at)}: "
+        f"n^{theirs.power:.2f}; at n = 20 it takes {ratio:.1f} times the entries of ScaledGD",
+        theirs.at[20] > 1.5 * ours.at[20] and theirs.power > ours.power,
+    )
+
+
+def _iteration_claims(rows: Rows) -> list[Claim]:
+    scaled = rows.where(level=1e-6, method="ScaledGD").column("count")
+    other = rows.where(level=1e-6, method="Grassmannian GD").column("count")
     spans = []
-    for _, part in rows.where(part="iterations", method="ScaledGD").groups("kappa"):
+    for _, part in rows.where(method="ScaledGD").groups("kappa"):
         at = part.column("count")
         spans.append((at[2] - at[1]) / (at[1] - at[0]))
-    claims = [
+    return [
         Claim(
-            "ScaledGD needs of the order of n^(3/2) entries, up to logarithms",
-            f"half recovered at {table[0][2]} for n = {listed(edges['ScaledGD'])}: "
-            f"n^{power['ScaledGD']:.2f}",
-            0.7 <= power["ScaledGD"] <= 1.8,
-        ),
-        Claim(
-            "unfolding with the nuclear norm needs more, of the order of n²",
-            f"half recovered at {marked(edges[METHODS[2]].values())} for n = "
-            f"{listed(edges[METHODS[2]])}: n^{power[METHODS[2]]:.2f}; at n = 20 it takes "
-            f"{theirs / ours:.1f} times the entries of ScaledGD",
-            theirs > 1.5 * ours and power[METHODS[2]] > power["ScaledGD"],
-        ),
-        Claim(
-            "the iterations of ScaledGD are log(1/ε), whatever κ",
+            "the iterations of ScaledGD are log(1/ε) for every κ",
             f"{listed(scaled)} to 1e-6 for κ = 1, 3, 9; 1e-4 to 1e-6 takes "
             f"{min(spans):.2f} to {max(spans):.2f} times what 1e-2 to 1e-4 takes",
             free(scaled) and min(spans) > 0.75 and max(spans) < 1.33,
         ),
         Claim(
-            "Grassmannian gradient descent comes without a rate; here it slows down with κ",
+            "Grassmannian gradient descent has no known rate; here it slows down with κ",
             f"{listed(other)}: as κ to the power {slope([1, 3, 9], other):.2f}",
             bool(other[-1] > 2 * other[0]),
         ),
     ]
+
+
+def _table(edges: dict[str, Edges]) -> Table:
+    """List the complexities of the monograph's table with the measured ones."""
+    published = {
+        "ScaledGD": ("n^(3/2) r^(5/2) κ³ log³ n", "log(1/ε)"),
+        "Grassmannian GD": ("n^(3/2) r^(7/2) κ⁴ log^(7/2) n", "not available"),
+        UNFOLDING: ("n² r log² n", "polynomial"),
+    }
+    lines: list[list[object]] = [
+        [method, samples, marked(edges[method].at.values()), edges[method].power, iterations]
+        for method, (samples, iterations) in published.items()
+    ]
+    lines.insert(
+        2,
+        ["tensor nuclear norm", "n^(3/2) r^(1/2) log^(3/2) n", "not run: NP-hard", None, "NP-hard"],
+    )
     head = ["algorithm", "sample complexity", "half recovered at", "power of n", "iterations"]
-    first = samples.where(method="ScaledGD")
+    return Table(head, lines, "Sample complexity, in the table and measured")
+
+
+def _charts(rows: Rows, edges: dict[str, Edges]) -> Beside:
     chart = Chart(
-        "Entries that half of the trials need", "n", "entries",
-        [Curve(m, list(e), list(e.values()), m != "ScaledGD") for m, e in edges.items()],
+        "Entries needed by half of the trials", "n", "entries",
+        [Curve(m, list(e.at), list(e.at.values()), m != "ScaledGD") for m, e in edges.items()],
         log_x=True, log_y=True,
     )  # fmt: skip
-    return Verdict(
-        claims,
-        [
-            Table(head, table, "Sample complexity, in the table and measured"),
-            Beside(
-                chart, phase_map("ScaledGD", first, "multiple", "n", ("entries / n^(3/2)", "n"))
-            ),
-        ],
-        [
-            "The nuclear norm is that of the n × n² unfolding, by alternating directions. "
-            "The tensor nuclear norm is NP-hard and was not run."
-        ],
-    )
+    first = rows.where(part="samples", method="ScaledGD")
+    return Beside(chart, phase_map("ScaledGD", first, "multiple", "n", ("entries / n^(3/2)", "n")))
 
 
 ITEM = Item(

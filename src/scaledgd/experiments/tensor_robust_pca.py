@@ -18,6 +18,7 @@ RHO = 1 - 0.45 * ETA
 
 
 def cases(setting: Setting) -> list[Case]:
+    """Return phase transitions over the rank and over κ, and runs at 5 % corruptions."""
     n = setting.pick(30, 50)
     ranks, kappas = setting.pick(((2, 4, 8), (1, 5, 20)), ((2, 4, 6, 8, 12), (1, 2, 5, 10, 20)))
     grid = setting.pick((0.1, 0.2, 0.3, 0.45), (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5))
@@ -41,6 +42,7 @@ def cases(setting: Setting) -> list[Case]:
 
 
 def measure(part: str, rank: int, kappa: float, fraction: float, n: int, trials: int) -> list[Row]:
+    """Return which trials succeed, or the errors of a run."""
     rows = []
     for seed in range(trials):
         problem, truth = sg.datasets.tensor_robust_pca((n,) * 3, rank, kappa, fraction, rng=seed)
@@ -56,6 +58,7 @@ def measure(part: str, rank: int, kappa: float, fraction: float, n: int, trials:
 
 
 def judge(rows: Rows) -> Verdict:
+    """Judge the tolerated fractions and the iterations over κ."""
     phase, over = rows.where(part="phase"), rows.where(part="phase κ")
     ranks, by_rank = borders(phase, "fraction", "rank", rising=False)
     kappas, by_kappa = borders(over, "fraction", "kappa", rising=False)

@@ -15,7 +15,7 @@ N1, N2, R = 20, 16, 3
 
 
 def isometry(delta: float, rng: np.random.Generator) -> sg.Sensing:
-    """A with A*A = Q diag(1 ± δ) Qᵀ on all matrices: the RIP with constant δ at every rank."""
+    """Make an operator with the RIP constant δ at every rank: A*A = Q diag(1 ± δ) Qᵀ."""
     n = N1 * N2
     Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
     signs = rng.integers(0, 2, n) * 2.0 - 1
@@ -23,7 +23,19 @@ def isometry(delta: float, rng: np.random.Generator) -> sg.Sensing:
 
 
 def make(rng: np.random.Generator, kappa: float, measurements: float = 0.0) -> Instance:
-    """With so many Gaussian measurements per degree of freedom, or with the theorem's RIP."""
+    """Make an instance with Gaussian measurements, or with the theorem's RIP if there are none.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    kappa : float
+    measurements : float
+        Gaussian measurements per degree of freedom.
+
+    Returns
+    -------
+    Instance
+    """
     truth = sg.datasets.low_rank(N1, N2, R, kappa, rng)
     A: Any
     if measurements:
@@ -35,6 +47,7 @@ def make(rng: np.random.Generator, kappa: float, measurements: float = 0.0) -> I
 
 
 def of(quick: bool) -> Theorem:
+    """Return the theorem and its cases."""
     etas = (0.5,) if quick else (0.1, 0.5, 2 / 3)
     return Theorem(
         make,

@@ -12,11 +12,13 @@ from .theorem import Instance, Theorem, in_units, theorem_item
 def make(
     rng: np.random.Generator, n: int, rank: int, fraction: float, kappa: float = 1
 ) -> Instance:
+    """Make an instance of robust PCA."""
     problem, truth = sg.datasets.robust_pca(n, n, rank, kappa, fraction, rng=rng)
     return Instance(problem, sg.spectral(rank), in_units(truth, 1 / kappa))
 
 
 def of(quick: bool) -> Theorem:
+    """Return the theorem and its cases."""
     n = 500 if quick else 1000
     small = {"n": 200 if quick else 300, "rank": 3, "kappa": 3}
     inside = [{"n": n, "rank": 2, "fraction": 0.004}, {"n": n, "rank": 5, "fraction": 0.002}]

@@ -1,8 +1,8 @@
-"""How many threads: those of the kernels, and those of the BLAS beside them.
+"""Threads of the kernels, and of the BLAS beside them.
 
-The kernels are known to threadpoolctl, so that `threadpool_limits` and joblib limit them too. While
-they are at work the BLAS gets one thread, because it is asked for nothing but small products, and
-its threads would go on waiting, busily, where the kernels want to work.
+The kernels are registered with threadpoolctl, so `threadpool_limits` and joblib limit them too.
+While they run, the BLAS gets one thread: it does only small products, and its spinning threads
+would compete with the kernels for cores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _libraries: Any = None
 
 
 def _controller() -> Any:
-    """Of the libraries that are loaded; looked for again when there may be more."""
+    """Return a controller of the loaded libraries; made again when more may be loaded."""
     global _libraries
     known = sum(name in sys.modules for name in ("scipy.linalg", "sklearn", "torch"))
     if _libraries is None or _libraries[0] != known:
@@ -51,11 +51,10 @@ def _controller() -> Any:
 
 @contextlib.contextmanager
 def limited(blas: int | None, others: int | None) -> Iterator[None]:
-    """Limit threads for a while, those of the BLAS and all others; None leaves them alone.
+    """Limit the threads of the BLAS, and all others, within a block; None leaves them alone.
 
-    Limits are of the whole process: of several at a time the first counts, and the last to
-    end gives back what was, because one that gave back what another had set would leave it
-    so for ever.
+    Limits apply to the whole process. Of several at a time the first one counts, and the last to
+    end restores the original numbers; restoring another block's limit would make it permanent.
     """
     global _inside, _limits
     with _lock:

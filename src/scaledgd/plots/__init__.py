@@ -1,13 +1,17 @@
-"""Pictures of fitted models, of what was missing, and of what is left; they need matplotlib.
+"""Plots of fitted models, missing data and residuals; they need matplotlib.
 
-Every class is a display in the sense of scikit-learn: it holds the numbers that are drawn, so that
-it can be made by hand; ``from_estimator`` reads them from a fitted model and draws, ``plot``
-draws. With ``ax`` it draws on your axes, in your style; without, on a new figure whose sizes are
-those of a paper. Images are rasterised, all else stays vectors.
+Every class is a display in the sense of scikit-learn. It holds the numbers to draw, so it can also
+be made by hand. ``from_estimator`` reads the numbers from a fitted model and draws them; ``plot``
+draws them again. With ``ax`` it draws on your axes in your style, without on a new figure with
+the sizes of a paper. Images are rasterised, everything else stays vector graphics.
 """
 
-from .curves import ConvergenceDisplay, IntervalDisplay, RankCurveDisplay, SpectrumDisplay
-from .maps import MissingDisplay, ResidualDisplay, SeparationDisplay
+from .convergence import ConvergenceDisplay
+from .intervals import IntervalDisplay
+from .missing import MissingDisplay
+from .ranks import RankCurveDisplay, SpectrumDisplay
+from .residuals import ResidualDisplay
+from .separation import SeparationDisplay
 
 __all__ = [
     "ConvergenceDisplay",

@@ -1,10 +1,11 @@
-"""One self-contained HTML page: text, tables, interactive curves and maps, no network.
+"""Reports as one self-contained HTML page with text, tables, interactive charts and maps.
 
-A page is a list of sections, a section a list of blocks. Curves can be hovered over, zoomed
-into and switched off; they are drawn by ``page.js`` from the numbers in the page.
+A page is a list of sections, and a section is a list of blocks. Charts show values under the
+pointer, zoom, and hide curves; ``page.js`` draws them from the numbers in the page. Nothing is
+loaded from the network.
 """
 
-from .blocks import Beside, Block, Chart, Curve, Facts, File, HeatMap, Link, Table, Text, shrunk
+from .blocks import Beside, Block, Chart, Curve, Facts, File, HeatMap, Link, Table, Text
 from .page import Section, write
 
 __all__ = [
@@ -19,6 +20,5 @@ __all__ = [
     "Section",
     "Table",
     "Text",
-    "shrunk",
     "write",
 ]

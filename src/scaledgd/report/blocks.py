@@ -1,4 +1,4 @@
-"""What a page is made of. Every block writes its own HTML."""
+"""The blocks of a page: text, tables, charts, maps and files."""
 
 from __future__ import annotations
 
@@ -14,22 +14,43 @@ from typing import Any, Protocol
 import numpy as np
 
 MOST_POINTS = 600
-"""Points of a curve that are put on a page: more than a screen has columns to spare."""
+"""Most points of a curve on a page; a screen has no room for more."""
 
 
 class Block(Protocol):
-    """Something that can stand on a page."""
+    """Protocol of everything that can be put on a page."""
 
-    def html(self) -> str: ...
+    def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
+        ...
 
 
 def escaped(text: object) -> str:
+    """Return text with the special characters of HTML escaped.
+
+    Parameters
+    ----------
+    text : object
+
+    Returns
+    -------
+    str
+    """
     return html.escape(str(text))
 
 
 @dataclass(frozen=True, init=False)
 class Text:
     """Paragraphs of plain text.
+
+    Parameters
+    ----------
+    *paragraphs : str
 
     Examples
     --------
@@ -44,16 +65,40 @@ class Text:
         object.__setattr__(self, "paragraphs", paragraphs)
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         return "".join(f"<p>{escaped(p)}</p>" for p in self.paragraphs)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A few labels with their values."""
+    """A few labels with their values.
+
+    Parameters
+    ----------
+    facts : dict
+        Values by label.
+
+    Examples
+    --------
+    >>> from scaledgd import report
+    >>> "<dd>120</dd>" in report.Facts({"rows": 120}).html()
+    True
+    """
 
     facts: Mapping[str, object]
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         pairs = (
             f"<div><dt>{escaped(k)}</dt><dd>{cell(v)}</dd></div>" for k, v in self.facts.items()
         )
@@ -62,13 +107,33 @@ class Facts:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, numbers, links, and truths, which are shown as ticks and crosses."""
+    """A table of text, numbers, links, and booleans, which are shown as ticks and crosses.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    rows : sequence of sequences
+        One value per column.
+    caption : str
+
+    Examples
+    --------
+    >>> from scaledgd import report
+    >>> '<td class="number">0.25</td>' in report.Table(["share"], [[0.25]]).html()
+    True
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     caption: str = ""
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         kinds = ({_kind(row[k]) for row in self.rows} for k in range(len(self.columns)))
         head = "".join(
             f"<th scope=col{kind.pop() if len(kind) == 1 else ''}>{escaped(name)}</th>"
@@ -85,24 +150,64 @@ class Table:
 
 @dataclass(frozen=True)
 class Link:
-    """A cell that leads to a section."""
+    """A cell of a table that links to a section.
+
+    Parameters
+    ----------
+    text : str
+    anchor : str
+        The section's `anchor`.
+
+    Examples
+    --------
+    >>> from scaledgd import report
+    >>> report.Link("Fig. 1", "figure-1").html()
+    '<a href="#figure-1">Fig. 1</a>'
+    """
 
     text: str
     anchor: str
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         return f'<a href="#{escaped(self.anchor)}">{escaped(self.text)}</a>'
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that comes with the page: a link that saves it."""
+    """A link that saves a file, which is part of the page.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file.
+    content : str
+    label : str
+        Text of the link, by default the name.
+
+    Examples
+    --------
+    >>> from scaledgd import report
+    >>> 'download="data.csv"' in report.File("data.csv", "a,b").html()
+    True
+    """
 
     name: str
     content: str
     label: str = ""
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         data = base64.b64encode(self.content.encode()).decode()
         where = f'href="data:text/csv;charset=utf-8;base64,{data}"'
         name, label = escaped(self.name), escaped(self.label or self.name)
@@ -111,7 +216,25 @@ class File:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points (x, y), or with ``points`` the points alone; NaN leaves a gap."""
+    """A curve of a chart.
+
+    Parameters
+    ----------
+    name : str
+    x, y : sequences of float
+        Values that are not finite leave a gap.
+    dashed : bool
+    points : bool
+        Draw the points without a line.
+    colour : int, optional
+        Number of the colour, for curves that belong together; by default the next one.
+
+    Examples
+    --------
+    >>> from scaledgd import report
+    >>> report.Curve("squares", [1, 2, 3], [1, 4, 9]).thinned()
+    ([1.0, 2.0, 3.0], [1.0, 4.0, 9.0])
+    """
 
     name: str
     x: Sequence[float] | Any
@@ -119,10 +242,15 @@ class Curve:
     dashed: bool = False
     points: bool = False
     colour: int | None = None
-    """Curves of one colour belong together; None takes the next."""
 
     def thinned(self) -> tuple[list[float | None], list[float | None]]:
-        """At most so many points, evenly spaced, the last among them."""
+        """Return the coordinates of at most MOST_POINTS points, evenly spaced, with both ends.
+
+        Returns
+        -------
+        x, y : lists of float or None
+            None if not finite.
+        """
         x, y = np.asarray(self.x, dtype=float), np.asarray(self.y, dtype=float)
         if x.shape != y.shape or x.ndim != 1:
             raise ValueError(f"curve {self.name!r}: x and y must be of one length")
@@ -132,7 +260,17 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over common axes, with horizontal lines at the levels.
+    """Curves over common axes.
+
+    Parameters
+    ----------
+    title, xlabel, ylabel : str
+    curves : sequence of Curve
+    log_x, log_y : bool
+        Use logarithmic scales.
+    levels : sequence of (str, float)
+        Names and heights of horizontal lines.
+    caption : str
 
     Examples
     --------
@@ -153,6 +291,12 @@ class Chart:
     caption: str = ""
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         next_colour = itertools.count()
         curves = []
         for curve in self.curves:
@@ -174,7 +318,31 @@ class Chart:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A matrix as a picture, rows from the top; NaN is drawn as missing."""
+    """A matrix drawn as an image, rows from top to bottom.
+
+    Parameters
+    ----------
+    title : str
+    values : array of shape (n1, n2)
+        NaN is drawn as missing.
+    xlabel, ylabel : str
+    x, y : sequences of length n2 and n1, optional
+        Labels of columns and rows.
+    unit : str
+        Label of the colours.
+    low, high : float, optional
+        Ends of the colour scale, by default those of the values.
+    diverging : bool
+        Use a colour scale that is symmetric about 0.
+    caption : str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scaledgd import report
+    >>> "Map" in report.HeatMap("Map", np.eye(3), unit="mg/L").html()
+    True
+    """
 
     title: str
     values: Any
@@ -189,6 +357,12 @@ class HeatMap:
     caption: str = ""
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         values = np.asarray(self.values, dtype=float)
         if values.ndim != 2 or not values.size:
             raise ValueError(f"map {self.title!r}: values must be a matrix with entries")
@@ -208,7 +382,18 @@ class HeatMap:
 
 @dataclass(frozen=True, init=False)
 class Beside:
-    """Blocks beside each other where the screen is wide enough."""
+    """Blocks side by side if the screen is wide enough.
+
+    Parameters
+    ----------
+    *blocks : Block
+
+    Examples
+    --------
+    >>> from scaledgd import report
+    >>> report.Beside(report.Text("a"), report.Text("b")).html()
+    '<div class="beside"><p>a</p><p>b</p></div>'
+    """
 
     blocks: tuple[Block, ...]
 
@@ -216,37 +401,26 @@ class Beside:
         object.__setattr__(self, "blocks", blocks)
 
     def html(self) -> str:
+        """Return the block as HTML.
+
+        Returns
+        -------
+        str
+        """
         return f'<div class="beside">{"".join(block.html() for block in self.blocks)}</div>'
 
 
-def shrunk(values: Any, most: int = 160) -> Any:
-    """Block means of a matrix, at most so many a side; of nothing but NaN, NaN.
+def cell(value: object) -> str:
+    """Return a cell of a table as HTML.
 
     Parameters
     ----------
-    values : array of shape (n1, n2)
-        What is to be looked at.
-    most : int
-        The largest side of the result.
+    value : object
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scaledgd import report
-    >>> report.shrunk(np.asarray([[1.0, 3.0], [np.nan, np.nan]]), most=1)
-    array([[2.]])
+    Returns
+    -------
+    str
     """
-    values = np.asarray(values, dtype=float)
-    seen = np.isfinite(values)
-    total, count = np.where(seen, values, 0.0), seen.astype(float)
-    for axis, n in enumerate(values.shape):
-        edges = np.unique(np.linspace(0, n, min(n, most), endpoint=False).astype(int))
-        total, count = (np.add.reduceat(a, edges, axis=axis) for a in (total, count))
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def cell(value: object) -> str:
-    """A cell of a table as HTML."""
     if isinstance(value, bool | np.bool_):
         mark, word = ("✓", "yes") if value else ("✗", "no")
         return f'<span class="{word}" title="{word}" aria-label="{word}">{mark}</span>'
@@ -265,7 +439,17 @@ def _kind(value: object) -> str:
 
 
 def numbers(values: Any) -> list[float | None]:
-    """For JSON: six digits, and null for what is not finite."""
+    """Round numbers to six digits for JSON.
+
+    Parameters
+    ----------
+    values : iterable of float
+
+    Returns
+    -------
+    list of float or None
+        None if not finite.
+    """
     return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values]
 
 
@@ -276,7 +460,7 @@ def _labels(values: Sequence[object] | None) -> list[str] | None:
 
 
 def _figure(kind: str, title: str, caption: str, data: dict[str, Any]) -> str:
-    # "</script>" in a label must not end the script
+    # a label that contains "</script>" must not end the script
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
     below = f"<figcaption>{escaped(caption)}</figcaption>" if caption else ""
     return (

@@ -114,7 +114,7 @@
       const points = (visible.length ? visible : curves).flatMap((c) => c.at);
       const x = range(points.map((p) => p[0]), data.logx);
       const y = range(points.map((p) => p[1]).concat(levels.map((l) => l.at)), data.logy);
-      // a level is often what nothing falls below: its name stands there
+      // curves rarely fall below a level, so its name has room there
       if (levels.length) y[0] -= 0.07 * (y[1] - y[0]);
       const [x0, x1, y0, y1] = view || [...x, ...y];
       const px = (v) => left + ((v - x0) / (x1 - x0)) * (width - left - right);

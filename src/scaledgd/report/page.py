@@ -1,4 +1,4 @@
-"""The page around the blocks."""
+"""Sections, and writing a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ from .blocks import Block, escaped
 
 @dataclass(frozen=True, init=False)
 class Section:
-    """A heading and what stands below it."""
+    """A heading with the blocks below it.
+
+    Parameters
+    ----------
+    title : str
+    *blocks : Block
+
+    Examples
+    --------
+    >>> from scaledgd import report
+    >>> report.Section("Fig. 1: completion", report.Text("Hello.")).anchor
+    'fig-1-completion'
+    """
 
     title: str
     blocks: tuple[Block, ...]
@@ -26,10 +38,16 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """What a link to the section names."""
+        """The name that links to the section use."""
         return re.sub(r"\W+", "-", self.title.lower()).strip("-")
 
     def html(self) -> str:
+        """Return the section as HTML.
+
+        Returns
+        -------
+        str
+        """
         body = "".join(block.html() for block in self.blocks)
         return f'<section id="{self.anchor}"><h2>{escaped(self.title)}</h2>{body}</section>'
 
@@ -41,7 +59,16 @@ def write(
     subtitle: str = "",
     footer: str = "",
 ) -> None:
-    """Write a page that needs nothing but itself, whole or not at all.
+    """Write a self-contained page. The file is replaced only when the page is complete.
+
+    Parameters
+    ----------
+    path : path
+    title : str
+    sections : sequence of Section
+    subtitle : str
+        Text below the title.
+    footer : str
 
     Examples
     --------

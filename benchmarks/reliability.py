@@ -1,8 +1,9 @@
-"""What people rely on, measured: coverage, checkpoints that survive kills, hostile files, threads.
+"""Check coverage of intervals, checkpoints of killed processes, hostile files and threads.
 
-``python -m scaledgd.experiments.reliability`` runs everything (about 20 minutes on two cores);
-name some of ``coverage``, ``student``, ``real``, ``kills``, ``mutations`` and ``threads`` to run
-those, and give ``--count`` for more or fewer seeds, kills or mutations.
+``python -m benchmarks.reliability`` runs everything (about 20 minutes on two cores). Name some of
+``coverage``, ``student``, ``real``, ``kills``, ``mutations`` and ``threads`` to run only those, and
+give ``--count`` for more or fewer seeds, kills or mutations. ``real`` needs the real data
+(``--data FOLDER``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ import numpy as np
 import scaledgd as sg
 from scaledgd import files
 
-from .estimators import Line, matrix, report, spectrum, table
+from . import real_data
+from .estimators import Line, matrix, run_part, spectrum
 
 Array = Any
 
@@ -38,19 +40,20 @@ Array = Any
 
 
 def inside(interval: tuple[Array, Array], values: Array) -> float:
+    """Return the share of values inside their intervals."""
     lower, upper = interval
     return float(np.mean((lower <= values) & (values <= upper)))
 
 
 def noisy_matrix(seed: int, decibels: float) -> tuple[Array, float, Array, Any]:
-    """1000×800, rank 8, κ = 10: the truth, the noise, what is seen of it (30 %), randomness."""
+    """Make a 1000×800 matrix, rank 8, κ = 10: truth, noise level, 30 % mask, generator."""
     rng = np.random.default_rng(seed)
     X = matrix((1000, 800), spectrum(10, 8), rng)
     return X, 10 ** (-decibels / 20), rng.random(X.shape) < 0.3, rng
 
 
 def noisy_tensor(seed: int, decibels: float) -> tuple[Array, float, Array, Any]:
-    """60×50×40, multilinear rank 3, κ = 10, seen to 30 %."""
+    """Make a 60×50×40 tensor, rank 3, κ = 10: truth, noise level, 30 % mask, generator."""
     rng = np.random.default_rng(seed)
     X = sg.datasets.low_rank_tensor((60, 50, 40), 3, kappa=10, rng=seed).full()
     X = X / np.sqrt(np.mean(X**2))
@@ -58,7 +61,7 @@ def noisy_tensor(seed: int, decibels: float) -> tuple[Array, float, Array, Any]:
 
 
 def covered(instance: Any, model: Any, noise: Callable[[Any, Any], Array]) -> tuple[float, float]:
-    """The shares of true entries in model intervals and of new observations in conformal ones."""
+    """Return the coverage of true entries (model) and of new observations (conformal)."""
     X, level, seen, rng = instance
     Y = np.where(seen, X + level * noise(rng, X.shape), np.nan)
     index = np.nonzero(~seen)
@@ -71,15 +74,17 @@ def covered(instance: Any, model: Any, noise: Callable[[Any, Any], Array]) -> tu
 
 
 def normal(rng: Any, shape: Any) -> Array:
+    """Draw normal noise."""
     return rng.standard_normal(shape)
 
 
 def heavy(rng: Any, shape: Any) -> Array:
+    """Draw Student noise with 2.2 degrees of freedom."""
     return rng.standard_t(2.2, shape)
 
 
 def coverage(count: int = 20) -> Iterator[Line]:
-    """95 % intervals under normal noise: how far their mean coverage is from 95 %."""
+    """Measure how far the coverage of 95 % intervals is from 95 % under normal noise."""
     cases = {"matrix": (noisy_matrix, sg.MatrixCompletion(8, random_state=0))}
     cases["tensor"] = (noisy_tensor, sg.TensorCompletion(3, random_state=0))
     for name, (instance, model) in cases.items():
@@ -91,7 +96,7 @@ def coverage(count: int = 20) -> Iterator[Line]:
 
 
 def student(count: int = 20) -> Iterator[Line]:
-    """95 % intervals under Student noise with 2.2 degrees of freedom."""
+    """Measure the coverage of 95 % intervals under Student noise (2.2 degrees of freedom)."""
     for name, instance, model in (
         ("matrix", noisy_matrix, sg.MatrixCompletion(8, random_state=0)),
         ("tensor", noisy_tensor, sg.TensorCompletion(3, random_state=0)),
@@ -102,12 +107,12 @@ def student(count: int = 20) -> Iterator[Line]:
         yield f"{name}, model intervals cover {plug_in:.2%}, as it is", 0.0, 1.0
 
 
-def real(count: int = 3) -> Iterator[Line]:
-    """90 % conformal intervals of real data, half of which is hidden."""
+def real(folder: Path, count: int = 3) -> Iterator[Line]:
+    """Measure the coverage of 90 % conformal intervals on real data, half of which is hidden."""
     tables = {
-        "chlorine": table("chlorine")["X"].T[:120, :180],
-        "electricity": table("electricity-321")["X"].astype(float),
-        "metr-la": table("metr-la-week")["X"].astype(float),
+        "chlorine": real_data.load(folder, "chlorine")["X"].T[:120, :180],
+        "electricity": real_data.load(folder, "electricity-321")["X"].astype(float),
+        "metr-la": real_data.load(folder, "metr-la-week")["X"].astype(float),
     }
     for name, X in tables.items():
         shares, widths = [], []
@@ -129,7 +134,7 @@ def real(count: int = 3) -> Iterator[Line]:
 
 
 def interrupted_fit() -> tuple[Any, Array]:
-    """A fit of many stages that takes about a second."""
+    """Return an estimator and data whose fit has many stages and takes about a second."""
     rng = np.random.default_rng(0)
     X = matrix((150, 100), spectrum(20, 4), rng) + 3 + 0.1 * rng.standard_normal((150, 100))
     return sg.MatrixCompletion(random_state=0, n_jobs=1), np.where(
@@ -138,9 +143,9 @@ def interrupted_fit() -> tuple[Any, Array]:
 
 
 def _child(path: str, answer: str | None) -> None:
-    from ..estimators import journal
+    from scaledgd.estimators import journal
 
-    journal.EVERY, journal.SHARE = 0.0, 0.5  # a third of the time goes into writing
+    journal.EVERY, journal.SHARE = 0.0, 0.5  # a third of the time is spent writing
     warnings.simplefilter("ignore")
     model, X = interrupted_fit()
     model.set_params(checkpoint=path).fit(X)
@@ -155,7 +160,7 @@ def _run(path: str, answer: str | None = None) -> Any:
 
 
 def kills(count: int = 500) -> Iterator[Line]:
-    """A checkpointing process killed at any moment: is what it leaves whole, and as good?"""
+    """Kill a checkpointing process at random moments, and resume from what it left."""
     random.seed(0)
     with tempfile.TemporaryDirectory() as folder:
         path, copy, answer = (str(Path(folder) / n) for n in ("fit.npz", "copy.npz", "answer.npy"))
@@ -183,13 +188,14 @@ def kills(count: int = 500) -> Iterator[Line]:
             if len(left) > 2:
                 different += 1
     yield f"{count} kills, {found} checkpoints, unreadable", unreadable, 0
-    yield "resumed fits that end elsewhere, to the bit", different, 0
+    yield "resumed fits with a different result, to the bit", different, 0
 
 
 # ---- hostile files
 
 
 def small_model(path: str) -> Any:
+    """Fit a small model, save it to `path` and return it."""
     rng = np.random.default_rng(0)
     X = matrix((20, 15), spectrum(3, 2), rng) + 0.1 * rng.standard_normal((20, 15))
     model = sg.MatrixCompletion(2, center="both", calibrate=0.1, random_state=0)
@@ -198,7 +204,7 @@ def small_model(path: str) -> Any:
 
 
 def resealed(path: str, edit: Callable[[str, bytes], bytes], **options: Any) -> None:
-    """Rewrite the members of a file, with a checksum that is right again."""
+    """Rewrite the members of a saved file and give it a valid checksum."""
     with zipfile.ZipFile(path) as z:
         members = {m.filename: z.read(m) for m in z.infolist()}
     with open(path, "w+b") as f:
@@ -211,64 +217,61 @@ def resealed(path: str, edit: Callable[[str, bytes], bytes], **options: Any) -> 
         f.write(digest)
 
 
+def _flipped(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 3)):
+        changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _pickled(data: bytes, rng: random.Random) -> bytes:
+    import pickle
+
+    return pickle.dumps(np.asarray([print], dtype=object))
+
+
+DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "bit flip": _flipped,
+    "truncation": lambda data, rng: data[: rng.randrange(len(data))],
+    "addition": lambda data, rng: data + rng.randbytes(rng.randint(1, 5000)),
+    "noise": lambda data, rng: rng.randbytes(rng.randint(0, 20000)),
+    "pickle": _pickled,
+}
+"""Changes of the raw bytes of a file."""
+
+
 def mutate(path: str, kind: str, rng: random.Random) -> None:
-    """Spoil a model file."""
-    data = bytearray(Path(path).read_bytes())
+    """Corrupt a model file in one of the ways that KINDS names."""
     with zipfile.ZipFile(path) as z:
-        arrays = [m.filename for m in z.infolist() if m.filename.endswith(".npy")]
-    victim = rng.choice(arrays)
-
-    def only(change: Callable[[bytes], bytes]) -> Callable[[str, bytes], bytes]:
-        return lambda name, member: change(member) if name == victim else member
-
-    if kind == "bit flip":
-        for _ in range(rng.randint(1, 3)):
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    elif kind == "truncation":
-        data = data[: rng.randrange(len(data))]
-    elif kind == "addition":
-        data += rng.randbytes(rng.randint(1, 5000))
-    elif kind == "noise":
-        data = bytearray(rng.randbytes(rng.randint(0, 20000)))
-    elif kind == "pickle":
-        import pickle
-
-        payload = pickle.dumps(np.asarray([print], dtype=object))
-        data = bytearray(payload)
-    else:
-        options: dict[str, Any] = {}
-        edit: Callable[[str, bytes], bytes]
-        if kind == "huge shape":
-            n = str(10 ** rng.randint(6, 18))
-            edit = only(lambda b: _header(b, f"({n}, {rng.randint(1, 9)})"))
-        elif kind == "wrong shape":
-            edit = only(lambda b: _array_file(np.zeros((rng.randint(1, 9), 777))))
-        elif kind == "object array":
-            edit = only(lambda b: _header(b, "(1,)", "'|O'"))
-        elif kind == "not finite":
-            floats = [
-                n for n in arrays if b"<f8" in _member(path, n) and len(_member(path, n)) > 128
-            ]
-            victim = rng.choice(floats)
-            edit = only(lambda b: b[:-8] + np.float64(rng.choice([np.nan, np.inf])).tobytes())
-        elif kind == "bomb":
-            options = {"compression": zipfile.ZIP_DEFLATED}
-            edit = only(lambda b: b + b"\0" * 200_000_000 if rng.random() < 0.02 else b)
-        elif kind == "description":
-            edit = lambda name, b: _description(b, rng) if name == "tree.json" else b  # noqa: E731
-        else:
-            raise ValueError(kind)
-        resealed(path, edit, **options)
+        members = {m.filename: z.read(m) for m in z.infolist() if m.filename.endswith(".npy")}
+    victim = rng.choice(list(members))
+    if kind in DAMAGE:
+        Path(path).write_bytes(DAMAGE[kind](Path(path).read_bytes(), rng))
         return
-    Path(path).write_bytes(bytes(data))
+    options: dict[str, Any] = {}
+    change: Callable[[bytes], bytes]
+    if kind == "huge shape":
+        n = str(10 ** rng.randint(6, 18))
+        change = lambda b: _header(b, f"({n}, {rng.randint(1, 9)})")  # noqa: E731
+    elif kind == "wrong shape":
+        change = lambda b: _array_file(np.zeros((rng.randint(1, 9), 777)))  # noqa: E731
+    elif kind == "object array":
+        change = lambda b: _header(b, "(1,)", "'|O'")  # noqa: E731
+    elif kind == "not finite":
+        victim = rng.choice([n for n, b in members.items() if b"<f8" in b and len(b) > 128])
+        change = lambda b: b[:-8] + np.float64(rng.choice([np.nan, np.inf])).tobytes()  # noqa: E731
+    elif kind == "bomb":
+        options = {"compression": zipfile.ZIP_DEFLATED}
+        change = lambda b: b + b"\0" * 200_000_000 if rng.random() < 0.02 else b  # noqa: E731
+    elif kind == "description":
+        victim, change = "tree.json", lambda b: _description(b, rng)
+    else:
+        raise ValueError(kind)
+    resealed(path, lambda name, b: change(b) if name == victim else b, **options)
 
 
 KINDS = (
-    "bit flip",
-    "truncation",
-    "addition",
-    "noise",
-    "pickle",
+    *DAMAGE,
     "huge shape",
     "wrong shape",
     "object array",
@@ -276,11 +279,6 @@ KINDS = (
     "bomb",
     "description",
 )
-
-
-def _member(path: str, name: str) -> bytes:
-    with zipfile.ZipFile(path) as z:
-        return z.read(name)
 
 
 def _header(member: bytes, shape: str, kind: str = "'<f8'") -> bytes:
@@ -298,7 +296,7 @@ def _array_file(array: Array) -> bytes:
 
 
 def _description(text: bytes, rng: random.Random) -> bytes:
-    """Another JSON: of the wrong kind, too deep, of a class that is none, with names changed."""
+    """Return a corrupted description: wrong kind, too deep, an unknown class, changed names."""
     changes: list[Callable[[], bytes]] = [
         lambda: b"[" * 100_000,
         lambda: b"{" + text,
@@ -319,11 +317,11 @@ def _description(text: bytes, rng: random.Random) -> bytes:
 
 
 def mutations(count: int = 2000) -> Iterator[Line]:
-    """Model files that were spoilt, many with a checksum that is right again."""
+    """Load corrupted model files, many of them with a valid checksum."""
     rng = random.Random(0)
     accepted, other, most, slowest = [], [], 0.0, 0.0
     with tempfile.TemporaryDirectory() as folder:
-        original, path = (str(Path(folder) / name) for name in ("model.npz", "spoilt.npz"))
+        original, path = (str(Path(folder) / name) for name in ("model.npz", "corrupted.npz"))
         small_model(original)
         sg.load(original)
         for k in range(count):
@@ -334,7 +332,7 @@ def mutations(count: int = 2000) -> Iterator[Line]:
             began = time.perf_counter()
             try:
                 if Path(path).read_bytes() == Path(original).read_bytes():
-                    raise RuntimeError("nothing was spoilt")
+                    raise RuntimeError("the file was not changed")
                 sg.load(path)
                 accepted.append(kind)
             except sg.FileError:
@@ -344,17 +342,17 @@ def mutations(count: int = 2000) -> Iterator[Line]:
             slowest = max(slowest, time.perf_counter() - began)
             most = max(most, tracemalloc.get_traced_memory()[1] / 2**20)
             tracemalloc.stop()
-    yield f"{count} spoilt files, accepted {sorted(set(accepted))}", len(accepted), 0
+    yield f"{count} corrupted files, accepted {sorted(set(accepted))}", len(accepted), 0
     yield f"other errors {other[:3]}", len(other), 0
-    yield "MiB that reading one took at most", most, 100
-    yield "seconds that reading one took at most", slowest, 5
+    yield "most MiB used to read one", most, 100
+    yield "most seconds spent reading one", slowest, 5
 
 
-# ---- side by side
+# ---- fits at the same time
 
 
 def threads(count: int = 2) -> Iterator[Line]:
-    """Fits side by side, in threads and in joblib's workers, against the same alone."""
+    """Compare simultaneous fits, in threads and joblib workers, with the same fits alone."""
     from joblib import Parallel, delayed
 
     rng = np.random.default_rng(0)
@@ -376,7 +374,7 @@ def threads(count: int = 2) -> Iterator[Line]:
     for thread in running:
         thread.join()
     workers = Parallel(n_jobs=2)(delayed(fitted)(Y) for Y in tables)
-    for name, found in (("threads", together), ("joblib's workers", workers)):
+    for name, found in (("threads", together), ("joblib workers", workers)):
         off = max(float(np.max(np.abs(a - b))) for a, b in zip(alone, found, strict=True))
         yield f"{name}: largest difference", off, 1e-10
 
@@ -387,15 +385,23 @@ PARTS: dict[str, Callable[..., Iterator[Line]]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run some parts; return how many lines missed their limit."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """Run the parts named on the command line, or all; return how many lines missed their limit."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reliability", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--count", type=int, help="of seeds, kills or mutations")
+    real_data.add_option(parser)
     given = parser.parse_args(arguments)
-    missed = 0
+    folder, missed = real_data.find_folder(given.data), 0
+    options = {} if given.count is None else {"count": given.count}
     for name in given.parts or list(PARTS):
-        options = {} if given.count is None else {"count": given.count}
-        missed += report(name, partial(PARTS[name], **options))
+        part = PARTS[name]
+        if part is real and folder is None:
+            real_data.left_out(name)
+            continue
+        where = (folder,) if part is real else ()
+        missed += run_part(name, partial(part, *where, **options), part.__doc__)
     return missed
 
 

@@ -1,11 +1,11 @@
-"""Tensors beyond the monograph: random starts, ten million entries, real data.
+"""Measure tensors beyond the monograph: random starts, ten million entries, real data.
 
-``python -m scaledgd.experiments.tensors`` runs all three and prints what was measured; name parts
-to run some:
+``python -m benchmarks.tensors`` runs all parts and prints what was measured. Name parts to run
+only those:
 
-- ``random``: from random starts instead of spectral ones;
+- ``random``: random starts instead of spectral ones;
 - ``sparse``: ten million entries of a 5,000 × 4,000 × 3,000 tensor, next to as many of a matrix;
-- ``real``: real data against the same data unfolded (needs ``--data``, a folder of npz files).
+- ``real``: real data against the same data unfolded (needs the real data, ``--data FOLDER``).
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import math
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import scaledgd as sg
+from scaledgd.experiments.runs import error_to, errors_of, free, needed
 
-from .runs import error_to, errors_of, free, needed
+from . import real_data
 
 N, R, ETA = 100, 5, 0.3
 
@@ -32,8 +34,8 @@ def _say(text: str, good: bool) -> bool:
     return good
 
 
-def random(_: Path | None) -> bool:
-    """A random start costs some iterations more, for every κ alike."""
+def random() -> bool:
+    """Check that a random start costs a few more iterations, the same for every κ."""
     good, counts = True, []
     for kappa in (1, 5, 20):
         problem, truth = sg.datasets.tensor_completion((N,) * 3, R, kappa, 0.2, rng=0)
@@ -46,31 +48,30 @@ def random(_: Path | None) -> bool:
 
 
 def _peak() -> float:
-    """Peak resident memory in GiB."""
+    """Return the peak resident memory in GiB."""
     unit = 2**30 if sys.platform == "darwin" else 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def sparse(_: Path | None) -> bool:
-    """Ten million entries: time per iteration, and memory under 6 GiB."""
+def sparse() -> bool:
+    """Time an iteration on ten million entries, and check that memory stays below 6 GiB."""
     good, m, iterations = True, 10_000_000, 20
     for shape in ((5000, 4000, 3000), (50_000, 20_000)):
         rng = np.random.default_rng(0)
         flat = np.unique(rng.integers(0, math.prod(shape), m))
         index = np.unravel_index(flat, shape)
         del flat
+        modes = tuple(rng.standard_normal((n, R)) / math.sqrt(n) for n in shape)
         truth: sg.Factors
         if len(shape) == 3:
-            modes = tuple(rng.standard_normal((n, R)) / math.sqrt(n) for n in shape)
             truth = sg.Tucker(modes, rng.standard_normal((R,) * 3))
-            start: Any = sg.small_random(R, 1.0, rng=1)
         else:
-            truth = sg.LowRank(*(rng.standard_normal((n, R)) / math.sqrt(n) for n in shape))
-            start = sg.small_random(R, 1.0, rng=1)
+            truth = sg.LowRank(*modes)
+        start = sg.small_random(R, 1.0, rng=1)
         y = truth.at(index)
         problem = sg.Observed(sg.Entries(index, shape), y, scale=math.prod(shape) / y.size)
         del index
-        method = sg.ScaledGD(1e-3, damping=1.0)  # what a step costs, not where it leads
+        method = sg.ScaledGD(1e-3, damping=1.0)  # only the cost of a step matters here
         result = sg.solve(problem, start, method, max_iter=iterations)
         seconds = result.history[-1]["seconds"] - result.history[0]["seconds"]
         sizes = " × ".join(f"{n:,}" for n in shape)
@@ -83,7 +84,7 @@ def sparse(_: Path | None) -> bool:
 
 
 def _completed(problem: Any, start: Any, iterations: int) -> Any:
-    """The estimate of a completion whose steps are searched for."""
+    """Return the estimate of a completion by ScaledGD with line search."""
     method = sg.ScaledGD(sg.line_search())
     return sg.solve(problem, start, method, max_iter=iterations).factors.full()
 
@@ -91,7 +92,21 @@ def _completed(problem: Any, start: Any, iterations: int) -> Any:
 def hidden_errors(
     X: Any, p: float, ranks: tuple[int, ...], rank: int, mode: int, iterations: int = 60
 ) -> tuple[float, float]:
-    """Relative errors on the hidden entries, as a tensor and as its unfolding along a mode."""
+    """Return the relative errors on hidden entries, of the tensor and of its unfolding.
+
+    Parameters
+    ----------
+    X : array of shape (n1, ..., nd)
+    p : float
+        Share of entries that are seen.
+    ranks : tuple of int
+        Multilinear rank of the tensor.
+    rank : int
+        Rank of the unfolding.
+    mode : int
+        Mode of the unfolding.
+    iterations : int
+    """
     seen = np.random.default_rng(0).random(X.shape) < p
     index = np.nonzero(seen)
     tensor = sg.Observed(sg.Entries(index, X.shape), X[index], scale=1 / p)
@@ -112,9 +127,9 @@ def hidden_errors(
 
 
 def movers(frames: Any, rank: int = 2, iterations: int = 40) -> Any:
-    """|X − background| of a video (time, height, width), by tensor robust PCA over h × w × t.
+    """Return |X − background| of a video (time, height, width), by tensor robust PCA.
 
-    Height and width are compressed no further than the rank in time implies: a still
+    Height and width are compressed no further than the rank in time implies, because a still
     background has low rank in time only.
     """
     X = np.moveaxis(np.asarray(frames, dtype=np.float64), 0, -1)
@@ -126,30 +141,27 @@ def movers(frames: Any, rank: int = 2, iterations: int = 40) -> Any:
 
 
 def f_measure(difference: Any, truth: Any, level: float = 25.0) -> float:
-    """Of the pixels that differ by more than `level`: 255 moves, 0 and 50 do not."""
+    """Return the F-measure of the pixels above `level`; in `truth` 255 moves, 0 and 50 do not."""
     found, moving, still = difference > level, truth == 255, (truth == 0) | (truth == 50)
     hits = np.sum(found & moving)
     return float(2 * hits / (2 * hits + np.sum(found & still) + np.sum(~found & moving)))
 
 
-def real(data: Path | None) -> bool:
-    """Real data: the tensor beats its unfolding on the hidden entries."""
-    if data is None:
-        print("real  needs --data FOLDER, with the npz files of the data sets; left out")
-        return True
+def real(folder: Path) -> bool:
+    """Check on real data that the tensor predicts hidden entries better than its unfolding."""
     good = True
-    for name, file, p, ranks, rank, mode in (
-        ("metr-la-week", "metr-la-week/metr_la_week.npz", 0.5, (20, 20, 7), 12, 0),
-        ("indian-pines", "indian-pines/indian_pines.npz", 0.1, (30, 30, 8), 4, 2),
+    for name, p, ranks, rank, mode in (
+        ("metr-la-week", 0.5, (20, 20, 7), 12, 0),
+        ("indian-pines", 0.1, (30, 30, 8), 4, 2),
     ):
-        X = np.load(data / file)["X"].astype(np.float64)
+        X = real_data.load(folder, name)["X"].astype(np.float64)
         tensor, matrix = hidden_errors(X, p, ranks, rank, mode)
         good &= _say(
             f"real  {name}, {p:.0%} seen, error on the hidden entries: tensor {ranks} "
             f"{tensor:.4f}, unfolded (rank {rank}) {matrix:.4f}",
             tensor < matrix,
         )
-    video = np.load(data / "highway-cdnet/highway_300x120x160.npz")
+    video = real_data.load(folder, "highway-cdnet")
     for rank in (1, 2):
         since = time.perf_counter()
         score = f_measure(movers(video["frames"], rank), video["gt"])
@@ -162,22 +174,31 @@ def real(data: Path | None) -> bool:
     return good
 
 
-PARTS = {"random": random, "sparse": sparse, "real": real}
+PARTS: dict[str, Callable[..., bool]] = {"random": random, "sparse": sparse, "real": real}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the parts named on the command line, or all; 0 if all is as expected."""
+    """Run the parts named on the command line, or all; return 0 if all is as expected."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.tensors",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--data", type=Path, help="folder of the real data")
+    real_data.add_option(parser)
     options = parser.parse_args(arguments)
     unknown = set(options.parts) - set(PARTS)
     if unknown:
         parser.error(f"unknown: {sorted(unknown)}; there are {', '.join(PARTS)}")
-    found = [PARTS[name](options.data) for name in options.parts or PARTS]
-    return 0 if all(found) else 1
+    folder, good = real_data.find_folder(options.data), True
+    for name in options.parts or PARTS:
+        if name != "real":
+            good &= PARTS[name]()
+        elif folder is None:
+            real_data.left_out(name)
+        else:
+            good &= real(folder)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""What the estimators promise, measured: nothing diverges, noise, rank, real data.
+"""Check the claims of the estimators: recovery, few entries, noise, rank, real data.
 
-``python -m scaledgd.experiments.estimators`` runs everything (about 25 minutes); name some of
-``recovery``, ``few``, ``robust``, ``tensors``, ``noise``, ``rank``, ``random`` and ``real`` to
-run those. Every line is an instance that nothing was told but its rank, where one is named.
+``python -m benchmarks.estimators`` runs everything (about 25 minutes). Name some of ``recovery``,
+``few``, ``robust``, ``tensors``, ``noise``, ``rank``, ``random`` and ``real`` to run only those.
+``real`` needs the real data (``--data FOLDER``). Every estimator has its default settings, except
+for the rank where a line names one.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,27 @@ import numpy as np
 
 import scaledgd as sg
 
+from . import real_data
+
 Array = Any
+Line = tuple[str, float, float]
+"""What was measured, its value, and the largest value allowed."""
 
 
 def spectrum(kappa: float, rank: int, log: bool = False) -> Array:
+    """Return singular values from 1 to 1/κ, equally spaced or with `log` geometrically."""
     return np.geomspace(1, 1 / kappa, rank) if log else np.linspace(1, 1 / kappa, rank)
 
 
 def matrix(shape: tuple[int, int], singular: Array, rng: np.random.Generator) -> Array:
-    """A matrix of entries about 1 with a given spectrum, up to scale."""
+    """Return a matrix with the given spectrum, scaled so that its entries have mean square 1."""
     U, V = (np.linalg.qr(rng.standard_normal((n, len(singular))))[0] for n in shape)
     X = (U * singular) @ V.T
     return X * math.sqrt(X.size) / np.linalg.norm(X)
 
 
 def observed(shape: tuple[int, int], count: int, least: int, rng: np.random.Generator) -> Array:
-    """So many cells, at least some in every row and column."""
+    """Choose `count` cells at random, at least `least` in every row and column."""
     n1, n2 = shape
     seen = np.zeros(shape, dtype=bool)
     seen.ravel()[rng.choice(n1 * n2, count, replace=False)] = True
@@ -48,7 +54,7 @@ def observed(shape: tuple[int, int], count: int, least: int, rng: np.random.Gene
             for i in lines:
                 free = np.nonzero(~table[i])[0]
                 table[i, rng.choice(free, least - int(table[i].sum()), replace=False)] = True
-        # as many are taken away where there are enough
+        # remove as many where rows and columns can spare them
         rows, columns = np.nonzero(seen)
         for e in rng.permutation(len(rows)):
             if seen.sum() <= count:
@@ -60,14 +66,12 @@ def observed(shape: tuple[int, int], count: int, least: int, rng: np.random.Gene
 
 
 def error(model: Any, X: Array) -> float:
+    """Return the relative error of a model's estimate."""
     return float(np.linalg.norm(model.reconstruct() - X) / np.linalg.norm(X))
 
 
-Line = tuple[str, float, float]
-
-
 def recovery() -> Iterator[Line]:
-    """Whole matrices from plenty of cells, however ill-conditioned."""
+    """Recover matrices from plenty of cells, for any condition number."""
     for kappa in (1, 10, 100, 1000):
         rng = np.random.default_rng(kappa)
         X = matrix((5000, 2000), spectrum(kappa, 16), rng)
@@ -81,7 +85,7 @@ def recovery() -> Iterator[Line]:
 
 
 def few() -> Iterator[Line]:
-    """Hardly more cells than degrees of freedom."""
+    """Recover matrices from few more cells than degrees of freedom."""
     cases = [(rho, kappa, False) for rho in (1.6, 2.0, 2.5, 3.0) for kappa in (1, 100)]
     for rho, kappa, log in [*cases, (2.0, 100000, True)]:
         for seed in range(5):
@@ -93,7 +97,7 @@ def few() -> Iterator[Line]:
 
 
 def robust() -> Iterator[Line]:
-    """Gross errors whose number is not given."""
+    """Recover matrices with gross errors, without knowing how many."""
     for kappa in (1, 100, 1000):
         for fraction in (0.02, 0.1, 0.3):
             rng = np.random.default_rng(kappa)
@@ -112,6 +116,7 @@ def robust() -> Iterator[Line]:
 
 
 def tensors() -> Iterator[Line]:
+    """Complete tensors, and clean tensors with gross errors."""
     shape = (100, 100, 100)
     for kappa in (1, 10):
         problem, truth = sg.datasets.tensor_completion(shape, 5, kappa=kappa, p=0.1, rng=kappa)
@@ -126,7 +131,7 @@ def tensors() -> Iterator[Line]:
 
 
 def noise() -> Iterator[Line]:
-    """The error over the oracle's, and the estimated variance of the noise over the true."""
+    """Compare the error with the oracle's, and the estimated noise variance with the true one."""
     for decibel in (20, 40):
         rng = np.random.default_rng(decibel)
         X = matrix((1000, 800), spectrum(10, 8), rng)
@@ -143,7 +148,7 @@ def noise() -> Iterator[Line]:
 
 
 def rank() -> Iterator[Line]:
-    """How often the rank of a noisy matrix is missed, of 100."""
+    """Count how often rank="auto" misses the rank of a noisy matrix, of 100."""
     missed, total = 0, 100
     for seed in range(total):
         rng = np.random.default_rng(seed)
@@ -171,7 +176,7 @@ def rank() -> Iterator[Line]:
 
 
 def random(total: int = 1000) -> Iterator[Line]:
-    """Instances of every kind: how many ended worse than the zero matrix."""
+    """Count random instances whose estimate is worse than the zero matrix."""
     worse = 0
     for seed in range(total):
         rng = np.random.default_rng(seed)
@@ -197,26 +202,13 @@ def random(total: int = 1000) -> Iterator[Line]:
     yield f"worse than the zero matrix, of {total}", worse, 0
 
 
-def data_folder() -> Path | None:
-    """Where the real data are: SCALEDGD_DATA, or beside the repository."""
-    named = os.environ.get("SCALEDGD_DATA")
-    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
-    folder = Path(named) if named else beside
-    return folder if folder.is_dir() else None
-
-
-def table(name: str) -> Any:
-    folder = data_folder()
-    if folder is None:
-        raise FileNotFoundError("set SCALEDGD_DATA to the folder of the real data")
-    return np.load(next((folder / name).glob("*.npz")))
-
-
-def real() -> Iterator[Line]:
-    """Hidden entries of real tables; ratings; the movers of a video."""
+def real(folder: Path) -> Iterator[Line]:
+    """Predict hidden entries of real tables and ratings, and find the movers of a video."""
+    chlorine = real_data.load(folder, "chlorine")["X"].T[:120, :180]
+    electricity = real_data.load(folder, "electricity-321")["X"].astype(float)
     tables = {
-        "chlorine": (table("chlorine")["X"].T[:120, :180], (0.062, 0.107, 0.275)),
-        "electricity": (table("electricity-321")["X"].astype(float), (0.083, 0.088, 0.113)),
+        "chlorine": (chlorine, (0.062, 0.107, 0.275)),
+        "electricity": (electricity, (0.083, 0.088, 0.113)),
     }
     for name, (X, limits) in tables.items():
         for p, most in zip((0.8, 0.5, 0.2), limits, strict=True):
@@ -227,14 +219,14 @@ def real() -> Iterator[Line]:
                 off = (model.reconstruct() - X)[~seen]
                 errors.append(np.linalg.norm(off) / np.linalg.norm(X[~seen]))
             yield f"{name}, {p:.0%} seen, rank {model.rank_}", float(np.mean(errors)), most
-    ratings = table("gcmc-flixster")
+    ratings = real_data.load(folder, "gcmc-flixster")
     i, j = (ratings[k].astype(int) for k in ("user", "item"))
     y, test = ratings["rating"].astype(float), ratings["is_test"].astype(bool)
     model = sg.MatrixCompletion(random_state=0)
     model.fit_entries((i[~test], j[~test]), y[~test], (3000, 3000))
     off = model.predict_entries((i[test], j[test])) - y[test]
     yield "flixster, test RMSE", float(np.sqrt(np.mean(off**2))), 0.89
-    video = table("highway-cdnet")
+    video = real_data.load(folder, "highway-cdnet")
     X = video["frames"].reshape(300, -1).astype(float)
     truth = video["gt"].reshape(300, -1)
     began = time.perf_counter()
@@ -247,15 +239,15 @@ def real() -> Iterator[Line]:
     yield f"highway, 1 - F, rank {pca.rank_}, {seconds:.0f} s", 1 - float(F), 0.17
 
 
-PARTS: dict[str, Callable[[], Iterator[Line]]] = {
+PARTS: dict[str, Callable[..., Iterator[Line]]] = {
     part.__name__: part for part in (recovery, few, robust, tensors, noise, rank, random, real)
 }
 
 
-def report(name: str, part: Callable[[], Iterator[Line]]) -> int:
+def run_part(name: str, part: Callable[[], Iterator[Line]], about: str | None) -> int:
     """Run a part and print its lines; return how many missed their limit."""
     missed, began = 0, time.perf_counter()
-    print(f"{name}: {getattr(part, 'func', part).__doc__ or ''}")
+    print(f"{name}: {about or ''}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for what, value, most in part():
@@ -268,11 +260,22 @@ def report(name: str, part: Callable[[], Iterator[Line]]) -> int:
     return missed
 
 
-def main(names: list[str] | None = None) -> int:
-    """Run some parts; return how many lines missed their limit."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: list[str] | None = None) -> int:
+    """Run the parts named on the command line, or all; return how many lines missed their limit."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.estimators", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
-    return sum(report(name, PARTS[name]) for name in parser.parse_args(names).parts or list(PARTS))
+    real_data.add_option(parser)
+    given = parser.parse_args(arguments)
+    folder, missed = real_data.find_folder(given.data), 0
+    for name in given.parts or list(PARTS):
+        part = PARTS[name]
+        if part is real and folder is None:
+            real_data.left_out(name)
+            continue
+        missed += run_part(name, partial(part, folder) if part is real else part, part.__doc__)
+    return missed
 
 
 if __name__ == "__main__":

@@ -1,0 +1,78 @@
+"""Read what the displays draw from data and from fitted estimators, as NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..estimators.local_observations import LocalObservations
+from ..estimators.packing import host
+
+__all__ = ["data_cells", "host", "require_fit", "training_cells"]
+
+
+def require_fit(estimator: Any) -> None:
+    """Raise NotFittedError if the estimator is not fitted.
+
+    Parameters
+    ----------
+    estimator : estimator
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(estimator)
+
+
+def training_cells(estimator: Any, all_seen: bool = False) -> Any:
+    """Return the cells to which an estimator was fitted.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+    all_seen : bool
+        Add the cells that were held out for calibration.
+
+    Returns
+    -------
+    LocalObservations
+    """
+    require_fit(estimator)
+    model: Any = getattr(estimator, "_model", None)
+    if not hasattr(model, "observations"):
+        raise TypeError(
+            f"{type(estimator).__name__} was not fitted to the cells of a table or a tensor"
+        )
+    cells, held = model.observations, model.held
+    if held is None or not all_seen:
+        return cells
+    pairs = zip(cells.coordinates, held.coordinates, strict=True)
+    index = tuple(np.concatenate([host(i), host(j)]) for i, j in pairs)
+    values = np.concatenate([host(cells.flat), host(held.flat)])
+    return LocalObservations(index, values, cells.shape)
+
+
+def data_cells(X: Any, observed: Any = None) -> Any:
+    """Return the observed cells of data.
+
+    Parameters
+    ----------
+    X : array, masked array, frame, torch tensor or sparse matrix
+        NaN is missing; of a sparse matrix, the stored entries are observed.
+    observed : boolean array of the shape of X, optional
+
+    Returns
+    -------
+    LocalObservations
+    """
+    from scipy import sparse
+
+    from ..estimators.reading import read_tensor
+
+    return _stored(X) if sparse.issparse(X) else read_tensor(X, observed)[0]
+
+
+def _stored(X: Any) -> Any:
+    """Return the cells that a sparse matrix stores."""
+    entries = X.tocoo()
+    return LocalObservations((entries.row, entries.col), entries.data, tuple(X.shape))
