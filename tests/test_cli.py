@@ -22,11 +22,11 @@ import scipy.sparse
 
 from scaledgd import cli
 from scaledgd.cli import fits
-from scaledgd.estimators import choosing
 from scaledgd.cli.readers import arrays, batches, survey, text
 from scaledgd.cli.readers.dialect import Dialect
 from scaledgd.cli.readers.text import TextFile
 from scaledgd.cli.writers.tables import TextPatcher
+from scaledgd.estimators import choosing
 
 LONG = ("--long", "user,item,rating")
 QUICK = ("--rank", 2, "--center", "columns", "--scale", "none", "--hold-out", 0)

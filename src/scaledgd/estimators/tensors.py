@@ -233,7 +233,17 @@ class _TensorEstimator(EntrywiseEstimator):
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
-        """Estimate slices of mode 0; each estimator says what it returns."""
+        """Estimate slices of mode 0; each estimator says how.
+
+        Parameters
+        ----------
+        X : array of shape (n, n2, ..., nd), as for `fit`
+        observed : boolean array of the shape of X, optional
+
+        Returns
+        -------
+        estimated : array of the shape of X
+        """
         raise NotImplementedError
 
 
