@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import math
 import numbers
 import os
@@ -12,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -34,6 +33,7 @@ from .session import Outcome, Session
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+E = TypeVar("E", bound="LowRankEstimator")
 
 try:
     from sklearn.callback import CallbackSupportMixin as CallbackSupport
@@ -59,27 +59,22 @@ FREE = {"resumable": True}
 SIDES = ("auto", "none", "rows", "columns", "both")
 
 
-def all_or_nothing(method: Decorated) -> Decorated:
-    """Let a method that fits change the estimator completely, or not at all.
+@contextlib.contextmanager
+def all_or_nothing(estimator: E) -> Iterator[E]:
+    """Give a copy of an estimator to fit, which replaces the estimator in the end.
 
-    The method works on a copy. The copy replaces the estimator when the method returns, or when
-    Ctrl-C ended it with an iterate that is worth keeping.
+    The estimator changes completely or not at all: when the fit is done, or when Ctrl-C ended it
+    with an iterate that is worth keeping.
     """
-
-    @functools.wraps(method)
-    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        work = object.__new__(type(self))
-        work.__dict__ = dict(self.__dict__)
-        try:
-            method(work, *args, **kwargs)
-        except KeyboardInterrupt as error:
-            if getattr(error, "salvaged", False):
-                self.__dict__ = work.__dict__
-            raise
-        self.__dict__ = work.__dict__
-        return self
-
-    return whole  # type: ignore[return-value]
+    work = object.__new__(type(estimator))
+    work.__dict__ = dict(estimator.__dict__)
+    try:
+        yield work
+    except KeyboardInterrupt as error:
+        if getattr(error, "salvaged", False):
+            estimator.__dict__ = work.__dict__
+        raise
+    estimator.__dict__ = work.__dict__
 
 
 def _described(value: Any) -> str:
@@ -193,7 +188,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     @supervised
     def _fit(
         self, fresh: Any, kind: Kind, again: bool = False, X: Any = None, y: Any = None
-    ) -> Self:
+    ) -> None:
         """Fit data that were read; if `again`, continue from the earlier fit with more data."""
         again = again and self.__sklearn_is_fitted__()
         drawn = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -232,7 +227,6 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         elif self.interrupt == "raise":
             stopped.salvaged = True  # type: ignore[attr-defined]
             raise stopped
-        return self
 
     def _keeps_model(self, session: Session, again: bool) -> bool:
         """Whether an interrupted fit leaves the model that was there.

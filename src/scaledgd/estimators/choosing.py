@@ -119,32 +119,6 @@ class _Candidate:
     session: Session
 
 
-def plan_for(
-    session: Session, data: LocalObservations, choices: tuple[Choice, ...], seed: int
-) -> Plan:
-    """Choose offsets, scales and rank; of large tables, on the densest part.
-
-    Parameters
-    ----------
-    session : Session
-        With a `Reading` of the data.
-    data : LocalObservations
-    choices : tuple of Choice
-    seed : int
-    """
-    if data.size <= LARGE:
-        return Plan(*choose(session, data, choices, seed), grows=True)
-    part = data.core(LARGE, seed)
-    # the iterates of a part cannot become a model of the whole
-    aside = session.with_reading(None).apart()
-    choice, cap, trail = choose(aside, part, choices, seed)
-    known = scales(part, choice)
-    state = fit_grown(aside, known.apply(part), empty(part, choice, known), cap)
-    rank = max(1, table_factors(state).rank)
-    log.info("rank %d on a part of %d entries", rank, part.size)
-    return Plan(choice, rank, [*trail, {"rank": rank, "why": "chosen on the densest part"}])
-
-
 def offsets_for_rank(
     session: Session,
     data: LocalObservations,
@@ -203,12 +177,13 @@ def choose(
     choices: tuple[Choice, ...],
     seed: int,
     max_rank: int = LARGEST_RANK,
-) -> tuple[Choice, int, Trail]:
+) -> Plan:
     """Choose offsets, scales and the largest rank on held-out entries.
 
     A tenth of the entries is held out, twice. Every choice grows to a rank of at most `QUICK`
     on the others. It replaces an earlier, simpler one if its held-out errors are smaller by more
-    than chance and by 3 %. The winner then grows until it ends.
+    than chance and by 3 %. The winner then grows until it ends. Large tables are judged by their
+    densest part, on which the rank is fitted too.
 
     Parameters
     ----------
@@ -221,17 +196,17 @@ def choose(
 
     Returns
     -------
-    choice : Choice
-    cap : int
-        The largest rank to fit.
-    trail : list of dict
+    plan : Plan
     """
-    xp = array_namespace(data.example)
+    xp, whole = array_namespace(data.example), data
+    if data.size > LARGE:
+        data = data.core(LARGE, seed)
+        session = session.with_reading(None)  # iterates of a part are no model of the whole
     most = max(0, min(max_rank, min(data.shape) - 1, data.size // sum(data.shape)))
     pairs = data.split(0.1, seed, 2)
     trail: Trail = []
     if not pairs:
-        return choices[0], most, trail
+        return Plan(choices[0], most, trail, grows=True)
     best: _Candidate | None = None
     aside = session.apart()
     for choice in choices:
@@ -261,7 +236,14 @@ def choose(
     trail += steps_of(best.choice, path, seen_steps)
     # held-out entries overrule what the fit itself says only if it ends clearly worse
     cap = path.best_rank if path.steps[-1][1] > 1.2 * path.best else most
-    return best.choice, cap, trail
+    if data is whole:
+        return Plan(best.choice, cap, trail, grows=True)
+    known = scales(data, best.choice)
+    start = empty(data, best.choice, known)
+    rank = max(1, table_factors(fit_grown(aside, known.apply(data), start, cap)).rank)
+    log.info("rank %d on a part of %d entries", rank, data.size)
+    why = {"rank": rank, "why": "chosen on the densest part"}
+    return Plan(best.choice, rank, [*trail, why])
 
 
 def better(errors: Array, least: Array) -> bool:

@@ -78,7 +78,12 @@ class EntryTable:
         return self.observations.shape
 
     def refuse(self, observed: Any) -> None:
-        """Raise if `observed` is given too: the table says it already."""
+        """Raise an error if `observed` is given too: the table says it already.
+
+        Parameters
+        ----------
+        observed : object
+        """
         if observed is not None:
             raise ValueError("an EntryTable holds observed entries only; leave observed out")
 

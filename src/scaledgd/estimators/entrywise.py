@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
-from ..kernels import numbered
 from .base import LowRankEstimator
 from .diagnostics import DataWarning, undetermined, warn
 from .entry_table import EntryTable
@@ -21,6 +20,7 @@ from .models import EntrywiseModel
 from .observations import same_library
 from .packing import host
 from .reading import Kind, check_memory
+from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
 
 Array = Any
@@ -291,7 +291,7 @@ class EntrywiseEstimator(LowRankEstimator):
         if rows == "same" and not known:
             raise ValueError(f"X has shape {data.shape}, but the fit is of {fitted.shape}")
         if known:
-            seen, same, like = _in_common(data, fitted)
+            seen, same, like = in_common(data, fitted)
             known = isinstance(X, EntryTable) or rows == "same" or same or not seen.any()
             if like and not known:
                 warn(
@@ -300,7 +300,7 @@ class EntrywiseEstimator(LowRankEstimator):
                     DataWarning,
                 )
         if not known:
-            if not force and _remembered(data, fitted):
+            if not force and remembered(data, fitted):
                 raise _RefusedError(REFUSED)
             return self._hidden(data)
         if same and not force:
@@ -319,7 +319,7 @@ class EntrywiseEstimator(LowRankEstimator):
     def _hidden(self, data: LocalObservations) -> tuple[Array, Array]:
         """Return a part of every row, and its estimate from the other part."""
         xp, there = array_namespace(data.y), device(data.y)
-        chosen = _some_of_each_row(host(data.coordinates[0]))
+        chosen = some_of_each_row(host(data.coordinates[0]))
         if not chosen.any():
             raise ValueError("no row of X has two entries, one to hide and one to predict it from")
         test = data.some(xp.asarray(np.nonzero(chosen)[0], device=there))
@@ -352,70 +352,3 @@ class EntrywiseEstimator(LowRankEstimator):
         if data.size:
             filled[data.index] = data.y
         return filled
-
-
-def _in_common(data: LocalObservations, fitted: LocalObservations) -> tuple[Any, bool, bool]:
-    """Which entries are at coordinates of fitted ones; whether they are the same; or only alike.
-
-    They are the same if the values agree far more often than those of different rows do.
-    """
-    index = [tuple(host(i) for i in c.coordinates) for c in (data, fitted)]
-    here, there = (np.asarray(numbered(i, data.shape)) for i in index)
-    order = np.argsort(there, kind="stable")
-    place = np.minimum(np.searchsorted(there[order], here), len(there) - 1)
-    seen = there[order][place] == here
-    if not seen.any():
-        return seen, False, False
-    new, old = host(data.flat)[seen], host(fitted.flat)[order][place][seen]
-    fibre = np.asarray(numbered(index[0], data.shape, skip=0))[seen]
-    column = np.unique(fibre, return_inverse=True)[1]
-    # the value that another row has in the same column
-    turn = np.argsort(column, kind="stable")
-    other = np.empty_like(old)
-    other[turn] = np.roll(old[turn], 1)
-
-    def agreement(x: Any) -> float:
-        return float(np.mean(np.abs(new - x) <= 1e-6 * np.abs(x)))
-
-    def centred(x: Any) -> Any:
-        return x - (np.bincount(column, x) / np.bincount(column))[column]
-
-    chance = agreement(other)
-    same = agreement(old) - chance > 0.9 * (1 - chance) or chance == agreement(old) == 1
-    a, b = centred(new), centred(old)
-    return seen, same, bool(float(a @ b) > 0.5 * math.sqrt(float(a @ a) * float(b @ b)) > 0)
-
-
-def _remembered(data: LocalObservations, fitted: LocalObservations) -> bool:
-    """Whether rows are those of the fit, more often than by chance."""
-    (now, several), (then, also) = _row_marks(data), _row_marks(fitted)
-    if not several.any():
-        return False
-    _, place, times = np.unique(then[also], return_inverse=True, return_counts=True)
-    usual = float((times[place] > 1).mean()) if len(place) else 0.0
-    return bool(np.isin(now[several], then[also]).mean() > max(0.5, usual + 0.25))
-
-
-def _row_marks(data: LocalObservations) -> tuple[Any, Any]:
-    """A number for every row that tells it from others, and whether it has two entries."""
-    index = tuple(host(i) for i in data.coordinates)
-    where = numbered(index, data.shape, skip=0).astype(np.uint64)
-    # in single precision, because the same row may come with other rounding
-    bits = (host(data.flat) + 0.0).astype(np.float32).view(np.uint32).astype(np.uint64)
-    mixed = (where + np.uint64(0x9E3779B97F4A7C15)) * (bits | np.uint64(1))
-    mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits) * np.uint64(0xBF58476D1CE4E5B9)
-    marks = np.zeros(data.shape[0], dtype=np.uint64)
-    np.add.at(marks, index[0], mixed ^ (mixed >> np.uint64(32)))
-    return marks, np.bincount(index[0], minlength=data.shape[0]) > 1
-
-
-def _some_of_each_row(rows: Any) -> Any:
-    """A fifth of the entries of every row, at least one if there are two; always the same."""
-    u = np.random.default_rng(0).random(len(rows))
-    order = np.lexsort((u, rows))
-    starts = np.searchsorted(rows[order], rows[order])
-    counts = np.bincount(rows)[rows[order]] if len(rows) else rows
-    quota = np.where(counts > 1, np.maximum(1, counts // 5), 0)
-    chosen = np.zeros(len(rows), dtype=bool)
-    chosen[order] = np.arange(len(rows)) - starts < quota
-    return chosen

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def first_factors(problem: Observed, start: Bordered, rank: int) -> Bordered:
     return bordered(spectral(rank, rounds=ROUNDS)(problem), start)
 
 
-def alternate(session: Session, problem: Observed, F: Factors, stage: str) -> State:
+def alternate(session: Session, problem: Observed, F: Factors, stage: str = "repair") -> State:
     """Alternate until the data are reproduced, or the loss does not fall any more."""
     tol = min(session.tol, 0.05)  # an earlier end would look like a fit that went wrong
     rules = [vanished(0.1 * session.tol), change(tol), settled(max(1e-2, tol))]
@@ -116,14 +117,12 @@ def least_squares(
         state = session.apart().solve(problem, F, method, [stop], max_iter, stage="growth")
         return Result(state, "", True, [])
 
-    def run(F: Factors, stage: str = "repair") -> State:
-        return alternate(session, problem, F, stage)
-
     def amiss(state: State) -> bool:
         done = m < 3.5 * dof or fits(session, state) or session.out_of_time
         return not done and structured(state, data)
 
     m, dof = data.size, degrees(rank, data.shape)
+    run = partial(alternate, session, problem)
     best: State | None = None
     if m >= 2 * dof:
         best = run(first_factors(problem, start, rank), "least squares")

@@ -130,21 +130,17 @@ def grow(
     """
     zero = 2 * float(path.problem.value_at_zero) / path.data.size
     exact = 1e-14 if epsilon(path.state.factors.blocks[0]) < 1e-10 else 1e-8
-
-    def sweeps(state: State) -> State:
-        F = table_factors(state)
-        if not F.L.shape[1] + F.R.shape[1]:
-            return state
-        rules = [beside_residual(1e-2)]
-        return session.solve(path.problem, state, Variational(), rules, 5, "growth")
-
     while path.rank < cap and not path.ended and not session.out_of_time:
         before = path.rank
-        state = sweeps(widen(path.state, min(max(1, before // 10), cap - before)))
+        state = widen(path.state, min(max(1, before // 10), cap - before))
+        rules, few = [beside_residual(1e-2)], 5
+        state = session.solve(path.problem, state, Variational(), rules, few, "growth")
         state = prune(state, path.data)
         ended = ""
         if table_factors(state).rank <= before:
-            state = sweeps(state)
+            if sum(B.shape[1] for B in state.factors.blocks):
+                rules = [beside_residual(1e-2)]
+                state = session.solve(path.problem, state, Variational(), rules, few, "growth")
             ended = "what was added is explained by noise"
         elif float(current(state).noise) < exact * zero:
             ended = "the residual vanished"

@@ -17,7 +17,7 @@ Array = Any
 Coefficient = LowRank | Tucker
 
 LARGEST = 1500
-"""Parameters of a model whose information is kept whole."""
+"""Largest number of parameters for which the whole matrix is kept."""
 
 
 @packable
@@ -27,11 +27,11 @@ class Information:
 
     Attributes
     ----------
-    total : array of shape (q, q), or None where there are too many parameters
+    total : array of shape (q, q), or None if there are too many parameters
         Σ g gᵀ + ridge over the measurements, g the gradient of one by the parameters, centred
-        where there is an intercept.
+        if there is an intercept.
     mean : array of shape (q,)
-        Of the gradients; zero where there is no intercept.
+        The mean of the gradients; zero if there is no intercept.
     square : float
         The mean of ‖g‖², centred.
     m : int
@@ -46,7 +46,7 @@ class Information:
 
     @classmethod
     def of(cls, F: Coefficient, A: Array, intercept: bool, ridge: float) -> Information:
-        """Of a Tucker model only the core, its last block, is held by the ridge."""
+        """Return the information of a design; the ridge of a Tucker model holds its core only."""
         xp = array_namespace(A)
         q, m = sum(math.prod(B.shape) for B in F.blocks), A.shape[0]
         mean: Any = xp.zeros_like(A[0, :1]) * xp.ones(q, dtype=A.dtype, device=device(A))
@@ -64,9 +64,9 @@ class Information:
         return cls(None if q > LARGEST else total, mean, square, m, intercept)
 
     def leverage(self, F: Coefficient, A: Array, centred: bool = True) -> Array:
-        """The variance of ⟨A, coefficient⟩ (and of the intercept) over that of the noise."""
+        """Return the variance of ⟨A, coefficient⟩ (and the intercept) over that of the noise."""
         xp, root = array_namespace(A), self._root
-        # without the whole, as if all parameters were measured equally often
+        # without the whole matrix, as if all parameters were measured equally often
         each = 1 / math.sqrt(self.m * self.square / self.mean.shape[0] or 1.0)
         found = []
         for part in _parts(A, self.mean.shape[0]):
@@ -77,7 +77,7 @@ class Information:
 
     @property
     def _root(self) -> Array | None:
-        """T with T Tᵀ the inverse of the total, along what was measured."""
+        """T with T Tᵀ the inverse of the total, along the directions that were measured."""
         if self.total is None:
             return None
         xp = array_namespace(self.mean)
@@ -93,7 +93,7 @@ def _parts(A: Array, q: int) -> list[slice]:
 
 
 def gradients(F: Coefficient, A: Array) -> Array:
-    """Of ⟨A_i, X⟩ by all numbers in all blocks: shape (m, q)."""
+    """Return the gradients of ⟨A_i, X⟩ by all numbers in all blocks, of shape (m, q)."""
     xp, shape = array_namespace(A), F.shape
     T = xp.reshape(A, (-1, *shape))
     modes = list(F.blocks[: len(shape)])

@@ -1,4 +1,4 @@
-"""Frames and labelled arrays: what stands around the numbers, taken off and put back."""
+"""Convert pandas, polars and xarray containers to arrays and back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Labels:
     name : str, optional
     attrs : dict
     exact : object
-        The labels themselves, where they are at hand; a file holds the rest.
+        The labels themselves, if the table is in memory; a file stores the other fields.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Labels:
 
 
 def stripped(X: Any) -> tuple[Any, Labels | None]:
-    """The numbers of a table, NaN where they are missing, and its labels if it has any."""
+    """Return the numbers of a table, NaN where they are missing, and its labels if it has any."""
     library = type(X).__module__.split(".")[0]
     kind = type(X).__name__
     pandas = sys.modules.get("pandas")
@@ -170,7 +170,7 @@ def _from_xarray(X: Any) -> tuple[Any, Labels]:
 
 
 def _storable(name: Any, value: Any) -> bool:
-    """Whether a file can hold something by its name."""
+    """Whether a file can store something under its name."""
     return not str(name).startswith("$") and len(repr(value)) < 10_000
 
 
@@ -179,7 +179,7 @@ def _word(name: Any) -> Any:
 
 
 def _plain(index: Any) -> Any:
-    """Labels as an array that a file can hold, or None."""
+    """Labels as an array that a file can store, or None."""
     values = np.asarray(index)
     if values.dtype.kind in "iufbMmU":
         return values
@@ -189,10 +189,10 @@ def _plain(index: Any) -> Any:
 
 
 def dressed(values: Array, labels: Labels | None) -> Any:
-    """Numbers with the labels of a table put back, where they fit.
+    """Return numbers as a table with its former labels, if they fit.
 
-    Columns get the type that they had, but for integers that did not stay integers: what
-    is filled into a hole is an estimate, and is not rounded.
+    Columns get their former type. Integers that did not stay integers become floats: estimates
+    are not rounded.
     """
     if labels is None:
         return values
@@ -216,7 +216,7 @@ def dressed(values: Array, labels: Labels | None) -> Any:
 
 
 def _kept(labels: Labels) -> tuple[Any, Any]:
-    """Index and columns as a file holds them."""
+    """Index and columns from what a file stores."""
     import pandas as pd
 
     index = labels.coords.get("index", (None, None))[1]
@@ -228,7 +228,7 @@ def _kept(labels: Labels) -> tuple[Any, Any]:
 
 
 def _nullable(column: Array, dtype: str) -> Any:
-    """In the type of pandas that can be missing, where it was of one."""
+    """A column in its former nullable type of pandas, if it had one."""
     import pandas as pd
 
     same = dtype.lower() == ("boolean" if column.dtype == np.bool_ else str(column.dtype))
@@ -265,6 +265,6 @@ def _to_xarray(values: Array, labels: Labels) -> Any:
 
 
 def _fits(coordinate: Any, sizes: dict[Any, int]) -> bool:
-    """Whether a coordinate still has the length of what it is about: rows may have been added."""
+    """Whether a coordinate still has the length of its dimensions: rows may have been added."""
     dims, values = (coordinate.dims, coordinate) if hasattr(coordinate, "dims") else coordinate
     return tuple(np.shape(values)) == tuple(sizes[d] for d in dims)

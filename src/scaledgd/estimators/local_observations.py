@@ -13,12 +13,13 @@ from array_api_compat import array_namespace, device
 from ..ambient import Ambient
 from ..factors import Factors
 from ..kernels import backend
-from ..linalg import epsilon, square
+from ..linalg import square
 from ..losses import Kept, Loss, Squared
 from ..operators import BlockProblem, Entries, Full, Operator, Weighted
 from ..problems import Observed
 from .hashing import chosen_by_hash
-from .observations import MULTIPLE, WITHIN, Model, Observations, Summary, position_of
+from .magnitudes import magnitude, scale_of, scaled_by
+from .observations import MULTIPLE, Model, Observations, Summary, position_of
 from .packing import host, packable
 
 Array = Any
@@ -280,9 +281,8 @@ class LocalObservations(Observations):
     def operator(self) -> Any:
         """The unweighted operator (`Full` or `Entries`) that observes these entries."""
         if "operator" not in self._shared:
-            whole = self.index is None
             self._shared["operator"] = (
-                Full(self.shape) if whole else Entries(self.index, self.shape)  # type: ignore[arg-type]
+                Full(self.shape) if self.index is None else Entries(self.index, self.shape)
             )
         return self._shared["operator"]
 
@@ -465,44 +465,3 @@ class LocalObservations(Observations):
             off = xp.abs(self.operator.residual(factors, self.y)) * xp.sqrt(weight)
             weight = xp.where(off > threshold, xp.zeros_like(off), weight)
         return replace(self, weight=weight)
-
-
-def scale_of(values: Array) -> float:
-    """Return a robust standard deviation: of the values within three of it."""
-    if not math.prod(values.shape):
-        return 0.0
-    scale = 1.4826 * float(backend(values).median_magnitude(values))
-    for _ in range(20):
-        _, count, squares, _ = backend(values).within(values, MULTIPLE * scale)
-        if not int(count) or scale == 0.0:
-            break
-        last, scale = scale, math.sqrt(float(squares) / int(count) / WITHIN)
-        if abs(scale - last) < 1e-3 * last:
-            break
-    return scale
-
-
-def magnitude(y: Array) -> float:
-    """Return a power of two near the root mean square of an array; 1 if it is zero or empty."""
-    xp, size = array_namespace(y), math.prod(y.shape)
-    largest = float(xp.max(xp.abs(y))) if size else 0.0
-    if largest == 0.0:
-        return 1.0
-    exponent, safe = math.frexp(largest)[1], 100 if epsilon(y) < 1e-10 else 12
-    small = y
-    if abs(exponent) > safe:  # squares of these may not be numbers
-        small = small * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
-    rms = math.sqrt(float(square(small)) / size)
-    exponent = exponent if abs(exponent) > safe else 0
-    return math.ldexp(1.0, min(1023, max(-1021, exponent + math.frexp(rms)[1])))
-
-
-def scaled_by(y: Array, size: float) -> Array:
-    """Divide y by a power of two of any size."""
-    if size == 1.0:
-        return y
-    safe = 1e100 if epsilon(y) < 1e-10 else 1e30
-    if 1 / safe < size < safe:
-        return y * (1 / size)
-    half = 2.0 ** (math.frexp(size)[1] // 2)
-    return y / half / (size / half)

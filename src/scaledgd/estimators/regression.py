@@ -24,7 +24,7 @@ from .coefficient import (
     ranks_of,
 )
 from .diagnostics import DataWarning, warn
-from .local_observations import magnitude, scaled_by
+from .magnitudes import magnitude, scaled_by
 from .reading import Kind, numeric
 from .regression_model import RegressionModel
 from .session import Session
@@ -78,7 +78,6 @@ class _Regressor(RegressorMixin, LowRankEstimator):
     shape: Any
     _model: RegressionModel
 
-    @all_or_nothing
     def fit(self, A: Any, y: Any) -> Self:
         """Learn the coefficient.
 
@@ -95,8 +94,10 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         self._check_params()
         if self.scale not in ("auto", "none"):
             raise ValueError(f'scale must be "auto" or "none" for regression, not {self.scale!r}')
-        read, y, kind = self._read(A, y)
-        return self._fit(Sample(read, y), kind, X=A, y=y)
+        with all_or_nothing(self) as work:
+            read, y, kind = work._read(A, y)
+            work._fit(Sample(read, y), kind, X=A, y=y)
+        return self
 
     def _read(self, A: Any, y: Any) -> tuple[Array, Array, Kind]:
         if y is None:

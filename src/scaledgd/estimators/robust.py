@@ -92,9 +92,25 @@ def falling(least: float) -> list[StoppingRule]:
 
 
 def fit_robust(
-    session: Session, data: Observations, start: Bordered, rank: int, outliers: Outliers
+    session: Session,
+    data: Observations,
+    start: Bordered,
+    rank: int,
+    outliers: Outliers,
+    init: Bordered | None = None,
 ) -> tuple[State, float]:
     """Fit a given rank and find the threshold that outliers exceed.
+
+    Parameters
+    ----------
+    session : Session
+    data : Observations
+    start : Bordered
+        Says which offsets there are.
+    rank : int
+    outliers : "auto" or a fraction
+    init : Bordered, optional
+        The first iterate; by default a spectral start.
 
     Returns
     -------
@@ -102,14 +118,19 @@ def fit_robust(
     threshold : float
     """
     problem = data.problem(rejecting(data, outliers))
-    state = rejection(session, problem, data, start, min(rank, *data.shape))
+    state = rejection(session, problem, data, start, min(rank, *data.shape), init)
     state = without_surplus(session, problem, state, data)
     return settle(session, data, state, outliers)
 
 
 @remembered("rejection", light, revived)
 def rejection(
-    session: Session, problem: Observed, data: Observations, start: Bordered, rank: int
+    session: Session,
+    problem: Observed,
+    data: Observations,
+    start: Bordered,
+    rank: int,
+    init: Bordered | None = None,
 ) -> State:
     """Fit a rank in spite of the outliers, and repair what went astray."""
     least, fine = levels(session, data)
@@ -117,11 +138,12 @@ def rejection(
     def run(init: Factors | State, stage: str = "repair") -> State:
         return session.solve(problem, init, Alternating(), falling(least), stage=stage)
 
-    first = spectral(rank, rounds=1)(problem)
-    state = run(bordered(first, start), "rejection")
+    if init is None:
+        init = bordered(spectral(rank, rounds=1)(problem), start)
+    state = run(init, "rejection")
     for _ in range(4):
         level = threshold(state)
-        share, shares = data.rejected(state.factors, level)  # type: ignore[arg-type]
+        share, shares = data.rejected(table_factors(state), level)
         astray = [bool((x > 0.5).any()) for x in shares]
         exact = level <= fine
         if session.out_of_time or (not any(astray) and (exact or not structured(state, data))):

@@ -148,7 +148,8 @@ def narrow_rank(
     if not pairs:
         return None
     # the iterates of a part cannot become a model of the whole
-    aside, trail = session.with_reading(None).apart(), []
+    reading = session.reading if part is data else None
+    aside, trail = session.with_reading(reading).apart(), []
     for rank in range(1, max(1, min(MOST, min(part.shape) // 2)) + 1):
         error = _median_error(aside, *pairs[0], rank, choice)
         trail.append({"rank": rank, "held_out": error**2})
@@ -168,6 +169,8 @@ def _median_error(
     """The median error on held-out entries of a robust fit."""
     known = scales(fit, choice)
     start = empty(fit, choice, known)
+    if session.reading is not None:
+        session = session.with_reading(replace(session.reading, choice=choice, scales=known))
     state, _ = fit_robust(session, known.apply(fit), start, rank, "auto")
     squares = test.squared_errors(table_factors(state), known)
     return math.sqrt(float(backend(squares).median_magnitude(squares)))

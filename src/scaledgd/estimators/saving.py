@@ -13,8 +13,9 @@ from .. import files
 from ..files import FileError
 from . import validation
 from .base import LowRankEstimator
-from .completion import MatrixCompletion, RobustPCA, _MatrixEstimator
+from .completion import MatrixCompletion, RobustPCA
 from .former import converted
+from .matrix_estimator import MatrixEstimator
 from .matrix_model import MatrixModel
 from .packing import columns, pack, plain, records, unpack
 from .reading import Kind
@@ -37,7 +38,7 @@ ESTIMATORS: dict[str, type[LowRankEstimator]] = {
 }
 
 MODELS: tuple[tuple[type, type], ...] = (
-    (_MatrixEstimator, MatrixModel),
+    (MatrixEstimator, MatrixModel),
     (_TensorEstimator, TensorModel),
     (_Regressor, RegressionModel),
 )
@@ -153,7 +154,7 @@ def _check_run(estimator: Any) -> None:
             validation.number(record[name])
         must(isinstance(record["stage"], str), "the history")
     shape = estimator.factors_.shape
-    if isinstance(estimator, _MatrixEstimator):
+    if isinstance(estimator, MatrixEstimator):
         must(estimator.n_features_in_ == shape[1], "a width")
         estimator._rank()
     elif isinstance(estimator, _TensorEstimator):

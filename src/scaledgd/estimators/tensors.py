@@ -27,7 +27,6 @@ class _TensorEstimator(EntrywiseEstimator):
 
     _model: TensorModel
 
-    @all_or_nothing
     def fit(
         self,
         X: Any,
@@ -54,12 +53,16 @@ class _TensorEstimator(EntrywiseEstimator):
         """
         self._check_params()
         if isinstance(X, EntryTable):
-            return self._fit_table(X, entry_weight, sample_weight, observed)
-        data, kind = read_tensor(X, observed)
-        data = weighted(data, entry_weight, sample_weight, True)
-        return self._fit(data, kind, X=X)
+            X.refuse(observed)
+            data, kind = X.observations, X.kind
+        else:
+            data, kind = read_tensor(X, observed)
+        dense = not isinstance(X, EntryTable)
+        data = weighted(data, entry_weight, sample_weight, dense)
+        with all_or_nothing(self) as work:
+            work._fit(data, kind, X=X)
+        return self
 
-    @all_or_nothing
     def fit_entries(
         self, index: Any, values: Any, shape: tuple[int, ...], *, entry_weight: Any = None
     ) -> Self:
@@ -76,17 +79,8 @@ class _TensorEstimator(EntrywiseEstimator):
         -------
         self
         """
-        self._check_params()
-        return self._fit_table(EntryTable(index, values, shape), entry_weight)
+        return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
 
-    def _fit_table(
-        self, table: EntryTable, entry_weight: Any, sample_weight: Any = None, observed: Any = None
-    ) -> Self:
-        table.refuse(observed)
-        data = weighted(table.observations, entry_weight, sample_weight, False)
-        return self._fit(data, table.kind, X=table)
-
-    @all_or_nothing
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
         """Add slices of mode 0, and continue the fit with all slices seen so far.
 
@@ -106,7 +100,9 @@ class _TensorEstimator(EntrywiseEstimator):
         fresh, _ = read_tensor(X, observed)
         self._same_library(fresh)
         self._check_slices(fresh)
-        return self._fit(fresh, self._kind, again=True, X=X)
+        with all_or_nothing(self) as work:
+            work._fit(fresh, self._kind, again=True, X=X)
+        return self
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         if isinstance(self.rank, str):
@@ -237,7 +233,17 @@ class _TensorEstimator(EntrywiseEstimator):
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
-        """Estimate slices of mode 0; each estimator says what it returns."""
+        """Estimate slices of mode 0; each estimator says how.
+
+        Parameters
+        ----------
+        X : array of shape (n, n2, ..., nd), as for `fit`
+        observed : boolean array of the shape of X, optional
+
+        Returns
+        -------
+        estimated : array of the shape of X
+        """
         raise NotImplementedError
 
 

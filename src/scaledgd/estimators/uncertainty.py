@@ -1,13 +1,13 @@
-"""How sure an estimate is, entry by entry.
+"""The variance of estimates, entry by entry.
 
-X is linear in the rows of each mode matrix, and the rows are least-squares problems of their
-own. So to first order the error of an entry is the sum of what the rows that it lies on
-contribute: σ² vᵀ (Σ v vᵀ)⁻¹ v for each mode, the sum over the observed entries of the row and v
-what multiplies it. Where entries are observed at random with probability p this is
-the σ²/p (‖U_i‖² + ‖V_j‖²) of Chen, Fan, Ma and Yan (2019); but it knows how often each row and
-each column was observed, and with what weights. A ridge stands in the inverse: beside the
-variance that it takes away it leaves a bias, and if it is the noise over the prior variance, as
-the learnt one is, the expected square of that bias is what (Σ v vᵀ + ridge)⁻¹ has too much.
+X is linear in the rows of each mode matrix, and the rows are separate least-squares problems. So
+to first order the error of an entry is a sum over modes, and mode k contributes
+σ² vᵀ (Σ v vᵀ)⁻¹ v: v multiplies the row of mode k that the entry lies on, and the sum goes over
+the observed entries of that row. If entries are observed at random with probability p, this is
+the σ²/p (‖U_i‖² + ‖V_j‖²) of Chen, Fan, Ma and Yan (2019), but it accounts for how often each
+row and column was observed, and with what weights. A ridge enters the inverse. It reduces the
+variance and adds a bias; if it is the noise over the prior variance, as the learnt one is, then
+σ² vᵀ (Σ v vᵀ + ridge)⁻¹ v is the expected square of the whole error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = Any
 Index = tuple[Array, ...]
 
 PART = 1 << 22
-"""Numbers that are held at a time."""
+"""Numbers that are processed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,19 +57,19 @@ class Spread:
     offsets: tuple[Array | None, ...] = ()
 
     def variance(self, index: Index) -> Array:
-        """Of the estimates at some coordinates, each the square of a standard error."""
+        """Return the variance of the estimates at coordinates."""
         xp, F = array_namespace(self.data.y), self.factors
         total = xp.zeros_like(xp.astype(index[0], self.data.y.dtype))
         inside = total + 1 / self.data.fraction
         for mode in range(len(self.data.shape)):
             share = total + 0
             if not self._width(mode):
-                # no factor was found: one that just escaped notice would be as unsure as this
+                # no factor was found: the variance that one just below detection would have
                 share = share + 1 / (1 + xp.take(self.data.counts(mode), index[mode]))
             for part, V, inverses in self._systems(mode, index):
                 share[part] = xp.sum(V * xp.sum(inverses * V[:, None, :], axis=2), axis=1)
             if isinstance(F, Tucker):
-                # what lies within the span of a factor is the core's
+                # the part within the span of a factor belongs to the core
                 within = xp.take(xp.sum(F.factors[mode] ** 2, axis=1), index[mode])
                 share, inside = share * (1 - within), inside * within
             total = total + share
@@ -78,13 +78,13 @@ class Spread:
         return self.noise * (total + inside if isinstance(F, Tucker) else total)
 
     def drawn(self, rng: np.random.Generator) -> Any:
-        """Factors as they could be, with what they are known by."""
+        """Return factors drawn with their uncertainty."""
         F, modes = self.factors, len(self.data.shape)
         moved = [B + self.draws(k, rng) if k < modes else B for k, B in enumerate(F.blocks)]
         return F.with_blocks(tuple(moved))
 
     def draws(self, mode: int, rng: np.random.Generator) -> Array:
-        """What to add to every row of a mode matrix, as a draw of its error."""
+        """Return a draw of the error of every row of a mode matrix."""
         xp, B = array_namespace(self.data.y), self.factors.blocks[mode]
         if not B.shape[1]:
             return xp.zeros_like(B)
@@ -146,7 +146,7 @@ class Spread:
 
 
 def normal_numbers(rng: np.random.Generator, like: Array) -> Array:
-    """Standard normal numbers of the shape and kind of an array."""
+    """Return standard normal numbers of the shape and kind of an array."""
     xp = array_namespace(like)
     return xp.asarray(rng.standard_normal(tuple(like.shape)), dtype=like.dtype, device=device(like))
 
@@ -155,14 +155,17 @@ def normal_numbers(rng: np.random.Generator, like: Array) -> Array:
 
 
 def student_quantile(level: float, free: float) -> float:
-    """How many standard errors a two-sided interval reaches, the noise known by so many entries."""
+    """Return the half width of a two-sided interval, in standard errors.
+
+    The noise is estimated with `free` degrees of freedom.
+    """
     from scipy.special import stdtrit
 
     return float(stdtrit(max(1.0, free), 0.5 + 0.5 * level))
 
 
 def check_level(level: float) -> float:
-    """A share that is neither none nor all."""
+    """Require a share between 0 and 1, both excluded."""
     level = checks.number("level", level, least=0, most=1, open_=True)
     if level == 1:
         raise ValueError("level must be below 1: no interval holds everything")
@@ -170,19 +173,20 @@ def check_level(level: float) -> float:
 
 
 def conformal_scores(off: Array, tolerance: Array) -> Array:
-    """How far off estimates are, in units of what was expected, in order; never infinite."""
+    """Return sorted errors of estimates in units of what was expected; never infinite."""
     xp = array_namespace(off)
-    return xp.sort(xp.clip(off / tolerance, 0.0, 1e300))
+    most = min(1e300, 0.1 * float(xp.finfo(off.dtype).max))
+    return xp.sort(xp.clip(off / tolerance, 0.0, most))
 
 
 def conformal_quantile(scores: Array, level: float) -> float:
-    """The score that a new one does not exceed with a probability of at least `level`.
+    """Return the score that a new one does not exceed with a probability of at least `level`.
 
     Parameters
     ----------
     scores : array of shape (m,), sorted
-        Of entries that the fit did not see. A new entry is as likely to fall anywhere among
-        them, whatever the noise is like.
+        Scores of entries that the fit did not see. The rank of a new score among them is
+        uniform, for any noise.
     """
     m = scores.shape[0]
     k = math.ceil((m + 1) * level - 1e-9)

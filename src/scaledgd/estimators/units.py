@@ -59,14 +59,18 @@ class Units:
 
 
 def usual_units(data: Observations) -> Units | None:
-    """Return means and standard deviations of the columns; None if the columns are alike."""
-    counts, squares = host(data.counts(1)), host(data.squares(1))
-    variance = squares / np.maximum(counts, 1)
-    several = variance[(counts >= SEVERAL) & (variance > 0)]
-    if not _unlike(np.sqrt(several)):
+    """Return means and standard deviations of the columns; None if the columns are alike.
+
+    Columns also look unlike if rows are: a few large rows then decide their deviations. So they
+    must be more unlike than the rows.
+    """
+    rows, columns = (_variances(data, mode) for mode in (0, 1))
+    ratio = _ratio(np.sqrt(columns))
+    if ratio <= APART or ratio < _ratio(np.sqrt(rows)):
         return None
+    counts, squares = host(data.counts(1)), host(data.squares(1))
     # shrunk towards a typical variance with the weight of one extra observation
-    typical = float(np.median(several))
+    typical = float(np.median(columns))
     scale = np.sqrt((squares + typical) / (counts + 1))
     return Units(data.means(1), _like(scale, data))
 
@@ -87,7 +91,7 @@ def robust_units(data: Observations, center: str, scale: str) -> Units | None:
     typical = float(np.median(some)) if some.size else 1.0
     apart = float(np.ptp(host(middle))) > APART * typical
     centred = center == "columns" or (center == "auto" and apart)
-    scaled = scale == "columns" or (scale == "auto" and _unlike(some))
+    scaled = scale == "columns" or (scale == "auto" and _ratio(some) > APART)
     if not centred and not scaled:
         return None
     # a column that is constant apart from its errors gets a typical deviation
@@ -121,8 +125,16 @@ def _like(x: Any, data: Observations) -> Array:
     return array_namespace(y).asarray(x, dtype=y.dtype, device=device(y))
 
 
-def _unlike(deviations: Any) -> bool:
+def _variances(data: Observations, mode: int) -> Any:
+    """The variances of the slices of a mode that have several entries and are not constant."""
+    counts = host(data.counts(mode))
+    variance = host(data.squares(mode)) / np.maximum(counts, 1)
+    return variance[(counts >= SEVERAL) & (variance > 0)]
+
+
+def _ratio(deviations: Any) -> float:
+    """How many times as large the large deviations are as the small ones."""
     if not deviations.size:
-        return False
+        return 1.0
     low, high = np.quantile(deviations, [0.1, 0.9])
-    return bool(high > APART * low)
+    return float(high / low)
