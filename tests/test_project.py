@@ -12,8 +12,8 @@ import pytest
 import smoke
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-PAGES = README + (ROOT / "docs" / "reliability.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = README + (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 
 
 def run(*command):
@@ -76,7 +76,7 @@ def test_ci_runs_the_command_of_the_readme():
     (block,) = re.findall(r"<!-- test -->\n```bash\n(.*?)```", README, flags=re.DOTALL)
     assert block.count("\n") == 1
     assert "pytest" in block
-    assert "README.md" in (ROOT / ".ci" / "run").read_text()
+    assert "README.md" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_import_is_light():
