@@ -19,26 +19,27 @@ import pytest
 import scaledgd as sg
 
 REFERENCE = Path(__file__).parent / "reference"
-PARTS = ("reproduce", "docs", "browser")
-"""Markers of the slow parts, the longest first."""
+TOGETHER = ("test_reproduce.py", "test_docs.py", "test_report.py", "test_commands.py")
+"""Files that stay in one worker, because their tests share a site, a browser or a long run."""
 
 collect_ignore = []
 if not all(map(importlib.util.find_spec, ("pandas", "pyarrow", "typer"))):
     collect_ignore += ["test_cli.py", "test_commands.py"]  # they need scaledgd[cli]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Run every slow part in one worker, because its tests share what was built, and first."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand out test by test, but some files as a whole, and those first."""
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
 
-    def part(item):
-        return next((k for k, name in enumerate(PARTS) if item.get_closest_marker(name)), None)
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return file if Path(file).name in TOGETHER else nodeid
 
-    for item in items:
-        k = part(item)
-        if k is not None:
-            item.add_marker(pytest.mark.xdist_group(PARTS[k]))
-    items.sort(key=lambda item: len(PARTS) if part(item) is None else part(item))
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -89,8 +89,8 @@ def pages(built):
 
 
 def test_the_site_builds_without_a_warning(built):
-    log = (built / "log").read_text()
-    assert (built / "status").read_text() == "0", log[-5000:]
+    log = (built / "log").read_text(encoding="utf-8")
+    assert (built / "status").read_text(encoding="utf-8") == "0", log[-5000:]
     assert "WARNING" not in log
 
 
@@ -137,7 +137,8 @@ def test_nothing_is_loaded_from_the_network(built, pages):
     sheets = list((built / "html" / "_static").rglob("*.css"))
     assert len(sheets) > 3
     for sheet in sheets:
-        found = re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^)\"']+)", sheet.read_text())
+        text = sheet.read_text(encoding="utf-8")
+        found = re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^)\"']+)", text)
         assert found == [], sheet
 
 

@@ -407,7 +407,7 @@ if pid == 0:
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, env=environment, check=False)
+    done = subprocess.run([sys.executable, "-c", code], timeout=300, env=environment, check=False)
     assert done.returncode == 0
 
 

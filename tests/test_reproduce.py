@@ -242,7 +242,7 @@ def test_a_journal_that_was_cut_short_costs_one_case(tmp_path, counted):
     seen, _ = counted
     run(tmp_path)
     file = tmp_path / ".journal" / "counted.jsonl"
-    file.write_text(file.read_text()[:-20])
+    file.write_text(file.read_text(encoding="utf-8")[:-20])
     assert run(tmp_path).holds
     assert len(seen) == 4
 
@@ -253,7 +253,7 @@ def test_a_case_that_fails_is_a_claim_that_does_not_hold(tmp_path, counted):
     found = run(tmp_path)
     assert not found.holds
     assert "RuntimeError: no luck" in found.verdict.claims[0].measured
-    assert "no luck" in (tmp_path / "report.html").read_text()
+    assert "no luck" in (tmp_path / "report.html").read_text(encoding="utf-8")
     state["fail"] = False
     assert run(tmp_path).holds  # only the failed case is measured again
     assert len(seen) == 4
@@ -268,7 +268,7 @@ def test_progress_is_told(tmp_path, counted):
 
 def test_the_data_say_how_they_came_about(tmp_path, counted):
     run(tmp_path)
-    lines = (tmp_path / "data" / "counted.csv").read_text().splitlines()
+    lines = (tmp_path / "data" / "counted.csv").read_text(encoding="utf-8").splitlines()
     head = [line for line in lines if line.startswith("#")]
     assert {line[2:].split(":")[0] for line in head} >= {"scaledgd", "numpy", "machine", "item"}
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -334,14 +334,14 @@ def test_control_c_and_again(tmp_path):
         text=True,
         start_new_session=True,
     )
-    while not (file.exists() and file.read_text().count("\n") > 3):
+    while not (file.exists() and file.read_text(encoding="utf-8").count("\n") > 3):
         assert first.poll() is None, first.stderr.read()
         time.sleep(0.05)
     os.killpg(first.pid, signal.SIGINT)  # a terminal signals the workers, too
     _, told = first.communicate(timeout=300)
     assert first.returncode == 130
     assert told == "scaledgd: error: interrupted; run it again to go on where it was\n"
-    known = file.read_text().count("\n")
+    known = file.read_text(encoding="utf-8").count("\n")
     total = len(experiments.item("step_size").cases(Setting(True)))
     assert 3 < known < total
     seen = []

@@ -289,9 +289,9 @@ def test_symmetric_steps_mean_what_asymmetric_steps_mean():
 @pytest.mark.parametrize("make", ["completion", "sensing", "robust-pca"])
 def test_scaled_gd_is_kappa_free_and_gradient_descent_is_not(make):
     sizes = {
-        "completion": lambda k: sg.datasets.matrix_completion(300, 300, 5, k, 0.4, rng=0),
-        "sensing": lambda k: sg.datasets.matrix_sensing(40, 40, 3, k, 1600, rng=0),
-        "robust-pca": lambda k: sg.datasets.robust_pca(300, 300, 5, k, 0.05, rng=0),
+        "completion": lambda k: sg.datasets.matrix_completion(200, 200, 4, k, 0.5, rng=0),
+        "sensing": lambda k: sg.datasets.matrix_sensing(30, 30, 3, k, 1000, rng=0),
+        "robust-pca": lambda k: sg.datasets.robust_pca(200, 200, 4, k, 0.05, rng=0),
     }
     counts = {"scaled": [], "plain": []}
     for kappa in (1, 5, 20):
