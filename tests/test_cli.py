@@ -607,8 +607,8 @@ def test_pairs_with_several_values(run, fine, monkeypatch, how, value):
     real = fits.complete
     monkeypatch.setattr(fits, "complete", lambda known, s: seen.append(known) or real(known, s))
     fine("complete", "in.csv", *LONG, "-o", "out.csv", "--duplicates", how)
-    cells = dict(zip(zip(*(i.tolist() for i in seen[0].index), strict=True), seen[0].values,
-                     strict=True))  # fmt: skip
+    names = zip(*(i.tolist() for i in seen[0].coordinates), strict=True)
+    cells = dict(zip(names, seen[0].y, strict=True))
     assert cells == {(0, 0): value, (1, 0): 9.0, (1, 1): 7.0}
 
 
