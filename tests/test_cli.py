@@ -27,6 +27,7 @@ from scaledgd.cli.readers.dialect import Dialect
 from scaledgd.cli.readers.text import TextFile
 from scaledgd.cli.writers.tables import TextPatcher
 from scaledgd.estimators import choosing
+from scaledgd.estimators.local_observations import LocalObservations
 
 LONG = ("--long", "user,item,rating")
 QUICK = ("--rank", 2, "--center", "columns", "--scale", "none", "--hold-out", 0)
@@ -464,11 +465,17 @@ def test_many_cells_are_fitted_once(fine, monkeypatch):
     """Rank and offsets are chosen on a part; the only full fit leaves out the held-out cells."""
     X, Y = low_rank(n=300, k=40, rank=3)
     fitted, parts = [], []
-    real, choose = fits._fitted, choosing.choose
+    real, core = fits._fitted, LocalObservations.core
+
+    def recorded(data, most, seed):
+        part = core(data, most, seed)
+        parts.append(part.size)
+        return part
+
     monkeypatch.setattr(fits, "LARGE", 2000)
     monkeypatch.setattr(choosing, "LARGE", 2000)
     monkeypatch.setattr(fits, "_fitted", lambda *a: fitted.append(a[0].size) or real(*a))
-    monkeypatch.setattr(choosing, "choose", lambda *a: parts.append(a[1].size) or choose(*a))
+    monkeypatch.setattr(LocalObservations, "core", recorded)
     _, truth = long_file("in.csv", X, Y)
     facts = fine("complete", "in.csv", *LONG, "-o", "out.csv")
     assert len(parts) == 1
@@ -607,8 +614,8 @@ def test_pairs_with_several_values(run, fine, monkeypatch, how, value):
     real = fits.complete
     monkeypatch.setattr(fits, "complete", lambda known, s: seen.append(known) or real(known, s))
     fine("complete", "in.csv", *LONG, "-o", "out.csv", "--duplicates", how)
-    cells = dict(zip(zip(*(i.tolist() for i in seen[0].index), strict=True), seen[0].values,
-                     strict=True))  # fmt: skip
+    names = zip(*(i.tolist() for i in seen[0].coordinates), strict=True)
+    cells = dict(zip(names, seen[0].y, strict=True))
     assert cells == {(0, 0): value, (1, 0): 9.0, (1, 1): 7.0}
 
 

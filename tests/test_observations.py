@@ -217,6 +217,17 @@ def test_completion_of_unlike_columns():
     assert model.score(Y, force=True) > 0.9
 
 
+@pytest.mark.parametrize("made", [sg.MatrixCompletion, sg.RobustPCA])
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_units_of_data_of_any_size(made, size):
+    Y = unlike(0.0)[1]
+    model, other = (made(random_state=0).fit(Y * s) for s in (1.0, size))
+    assert other.rank_ == model.rank_ == 3
+    scale = np.abs(Y).max(axis=0)
+    off = other.reconstruct() / size - model.reconstruct()
+    assert np.abs(off / scale).max() < 1e-6
+
+
 def test_columns_that_are_alike_are_left_alone():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 150))

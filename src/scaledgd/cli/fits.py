@@ -8,13 +8,16 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..factors import LowRank
-from .cells import Triplets
+from ..kernels import numbered
 from .failures import Failure
+
+if TYPE_CHECKING:
+    from ..estimators.local_observations import LocalObservations
 
 Array = Any
 
@@ -148,7 +151,17 @@ class Cleaned(Fitted):
         return threshold if self.units is None else threshold * self.units.scale[columns]
 
 
-def complete(observed: Triplets, settings: Settings) -> Fitted:
+def observed(values: Array) -> LocalObservations:
+    """Return the cells of an array that are not NaN."""
+    from ..estimators.local_observations import LocalObservations
+
+    seen = ~np.isnan(values)
+    index = np.unravel_index(np.flatnonzero(seen), values.shape)
+    small = tuple(i.astype(np.int32) for i in index)
+    return LocalObservations(small, values[seen], values.shape)
+
+
+def complete(observed: LocalObservations, settings: Settings) -> Fitted:
     """Return a model of a table or tensor with holes, and its score on cells it did not see.
 
     Few cells are fitted twice: all of them, and all but the held-out ones. Many are fitted
@@ -167,33 +180,38 @@ def complete(observed: Triplets, settings: Settings) -> Fitted:
     accuracy = None
     if test is not None:
         judged = model if once else _fitted(part, _as_found(model, settings))[0]
-        estimate = judged.predict_entries(test.index)
+        estimate = judged.predict_entries(test.coordinates)
         if settings.clip is not None:
             estimate = np.clip(estimate, *settings.clip)
-        plain = _column_means(part)[test.columns]
+        plain = _column_means(part)[_columns(test)]
         accuracy = Accuracy(
-            *(_common_units(x, test, found.units) for x in (test.values, estimate, plain))
+            *(_common_units(x, test, found.units) for x in (test.y, estimate, plain))
         )
     return replace(found, accuracy=accuracy, seconds=time.perf_counter() - began)
 
 
-def _common_units(values: Array, test: Triplets, units: Any) -> Array:
+def _common_units(values: Array, test: LocalObservations, units: Any) -> Array:
     """Values of cells in the units of a fit, in which errors of all columns count equally."""
     if units is None:
         return values
-    j = test.index[1]
+    j = test.coordinates[1]
     return (values - units.offset[j]) / units.scale[j]
 
 
-def _parted(observed: Triplets, hidden: Array) -> tuple[Triplets, Triplets]:
+def _parted(
+    observed: LocalObservations, hidden: Array
+) -> tuple[LocalObservations, LocalObservations]:
     """What is known, and what is held out."""
+    from ..estimators.local_observations import LocalObservations
+
     kept = ~hidden
-    # as the estimators have them, so that they make no copy
-    index = tuple(i[kept].astype(np.int64) for i in observed.index)
-    return Triplets(index, observed.values[kept], observed.shape), observed.some(hidden)
+    # 64-bit indices, as the estimators want them, so that they make no copy
+    index = tuple(i[kept].astype(np.int64) for i in observed.coordinates)
+    known = LocalObservations(index, observed.y[kept], observed.shape)
+    return known, observed.some(np.flatnonzero(hidden))
 
 
-def clean(data: Triplets | Array, settings: Settings) -> Cleaned:
+def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
     """Return a model of what is low-rank in a table or tensor with gross errors."""
     from ..estimators import RobustPCA, TensorRobustPCA
 
@@ -215,7 +233,7 @@ def _common(settings: Settings) -> dict[str, Any]:
     return {"random_state": settings.seed, "verbose": settings.verbose}
 
 
-def _fitted(known: Triplets, settings: Settings) -> tuple[Any, tuple[str, ...]]:
+def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[str, ...]]:
     from ..estimators import MatrixCompletion, TensorCompletion
 
     kind = MatrixCompletion if len(known.shape) == 2 else TensorCompletion
@@ -224,10 +242,10 @@ def _fitted(known: Triplets, settings: Settings) -> tuple[Any, tuple[str, ...]]:
     return model, _quietly(lambda: _fit(model, known))
 
 
-def _fit(model: Any, data: Triplets | Array) -> None:
+def _fit(model: Any, data: LocalObservations | Array) -> None:
     try:
-        if isinstance(data, Triplets):
-            model.fit_entries(data.index, data.values, data.shape)
+        if not isinstance(data, np.ndarray):
+            model.fit_entries(data.coordinates, data.y, data.shape)
         else:
             model.fit(data)
     except (ValueError, MemoryError) as error:
@@ -254,7 +272,7 @@ def _as_found(model: Any, settings: Settings) -> Settings:
 # ---- what is held out
 
 
-def _hidden(observed: Triplets, settings: Settings) -> Array | None:
+def _hidden(observed: LocalObservations, settings: Settings) -> Array | None:
     """Which cells are held out; every row and every column keeps one."""
     count = min(int(settings.hold_out * observed.size), HELD_OUT)
     if observed.size < FEWEST or not count:
@@ -262,15 +280,20 @@ def _hidden(observed: Triplets, settings: Settings) -> Array | None:
     rng = np.random.default_rng(settings.seed)
     chosen = np.zeros(observed.size, dtype=bool)
     chosen[rng.choice(observed.size, count, replace=False, shuffle=False)] = True
-    for i, n in zip(observed.index, observed.shape, strict=True):
+    for i, n in zip(observed.coordinates, observed.shape, strict=True):
         keep = np.full(n, -1)
         keep[i] = np.arange(observed.size)  # the last of each
         chosen[keep[keep >= 0]] = False
     return chosen if chosen.any() else None
 
 
-def _column_means(known: Triplets) -> Array:
-    n = math.prod(known.shape[1:])
-    counts = np.bincount(known.columns, minlength=n)
-    sums = np.bincount(known.columns, known.values, minlength=n)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), known.values.mean())
+def _column_means(known: LocalObservations) -> Array:
+    n, columns = math.prod(known.shape[1:]), _columns(known)
+    counts = np.bincount(columns, minlength=n)
+    sums = np.bincount(columns, known.y, minlength=n)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), known.mean())
+
+
+def _columns(data: LocalObservations) -> Array:
+    """The number of the column of every cell; of tensors, of the fibre along mode 0."""
+    return numbered(data.coordinates, data.shape, skip=0)

@@ -83,7 +83,7 @@ class EntrywiseEstimator(LowRankEstimator):
         return data.scaled(size), size
 
     def _conclude(self, model: EntrywiseModel, held: LocalObservations | None, kind: Kind) -> None:
-        model = replace(model, held=held, scores=model.scores_of(held, self._clipped))
+        model = model.with_same_fit(held=held, scores=model.scores_of(held, self._clipped))
         super()._conclude(model, held, kind)
         self.diagnostics_ = self._diagnosed()
         if self.diagnostics_:

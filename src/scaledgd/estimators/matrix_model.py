@@ -145,9 +145,7 @@ class MatrixModel(EntrywiseModel):
         F, known = model.solve_rows(data)
         model = replace(model, factors=F, scales=known)
         free, noise = model._noise(model._summary)
-        found = replace(model, free=free, noise=noise)
-        found.__dict__["_summary"] = model._summary
-        return found
+        return model.with_same_fit(free=free, noise=noise)
 
     # ---- rows
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from array_api_compat import array_namespace
 
@@ -15,6 +15,9 @@ from .uncertainty import Spread, conformal_quantile, conformal_scores, student_q
 Array = Any
 Index = tuple[Array, ...]
 Trail = list[dict[str, Any]]
+
+CACHES = ("attributes", "_summary")
+"""Cached properties of models, which are neither pickled nor saved."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,7 +57,13 @@ class EntrywiseModel(ABC):
     trail: Trail = field(default_factory=list)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("attributes", "_summary")}
+        return {k: v for k, v in self.__dict__.items() if k not in CACHES}
+
+    def with_same_fit(self, **changes: Any) -> Self:
+        """Return the model with other fields, none of which changes what it estimates."""
+        other = replace(self, **changes)
+        other.__dict__.update({k: self.__dict__[k] for k in CACHES if k in self.__dict__})
+        return other
 
     @property
     @abstractmethod

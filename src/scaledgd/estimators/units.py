@@ -64,15 +64,16 @@ def usual_units(data: Observations) -> Units | None:
     Columns also look unlike if rows are: a few large rows then decide their deviations. So they
     must be more unlike than the rows.
     """
+    size = data.magnitude()
+    data = data.scaled(size)  # squares of huge numbers overflow
     rows, columns = (_variances(data, mode) for mode in (0, 1))
-    ratio = _ratio(np.sqrt(columns))
-    if ratio <= APART or ratio < _ratio(np.sqrt(rows)):
+    if not _ratio(np.sqrt(columns)) > max(APART, _ratio(np.sqrt(rows))):
         return None
     counts, squares = host(data.counts(1)), host(data.squares(1))
     # shrunk towards a typical variance with the weight of one extra observation
     typical = float(np.median(columns))
     scale = np.sqrt((squares + typical) / (counts + 1))
-    return Units(data.means(1), _like(scale, data))
+    return Units(size * data.means(1), size * _like(scale, data))
 
 
 def robust_units(data: Observations, center: str, scale: str) -> Units | None:
@@ -85,6 +86,8 @@ def robust_units(data: Observations, center: str, scale: str) -> Units | None:
         "auto" centres columns whose medians lie far apart, and scales columns whose
         deviations are unlike.
     """
+    size = data.magnitude()
+    data = data.scaled(size)  # squares of huge numbers overflow
     middle = data.medians(1)
     beyond = np.sqrt(_squares_per_entry(data)) / 1.4826
     some = beyond[beyond > 0]
@@ -96,7 +99,8 @@ def robust_units(data: Observations, center: str, scale: str) -> Units | None:
         return None
     # a column that is constant apart from its errors gets a typical deviation
     divisor = np.where(beyond > 0, beyond, typical) if scaled else np.ones_like(beyond)
-    return Units(middle if centred else 0 * middle, _like(divisor, data), scaled)
+    offset, divisor = (middle if centred else 0 * middle), _like(divisor, data)
+    return Units(size * offset, size * divisor if scaled else divisor, scaled)
 
 
 def finer_units(units: Units, residual: Observations) -> Units:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from ...kernels import backend
 from .. import fits
-from ..cells import Triplets
 from ..failures import Failure, shown
 from ..fits import Cleaned, Fitted
 from ..progress import progress_bar
@@ -37,6 +36,9 @@ from ..writers.pictures import Picture
 from ..writers.report_page import write_report
 from .options import TableOptions
 from .summary import Summary
+
+if TYPE_CHECKING:
+    from ...estimators.local_observations import LocalObservations
 
 Array = Any
 
@@ -142,8 +144,10 @@ Axes = tuple[AxisNames, AxisNames]
 """Rows and columns."""
 
 
-def _observed(options: TableOptions, entries: LongEntries) -> tuple[Triplets, Axes]:
+def _observed(options: TableOptions, entries: LongEntries) -> tuple[LocalObservations, Axes]:
     """Return the entries with a value, each pair once, among the rows and columns that have any."""
+    from ...estimators.local_observations import LocalObservations
+
     seen = ~np.isnan(entries.values)
     axes = []
     for codes, names in zip((entries.rows, entries.columns), entries.names, strict=True):
@@ -152,7 +156,7 @@ def _observed(options: TableOptions, entries: LongEntries) -> tuple[Triplets, Ax
         axes.append(AxisNames(names, place))
     rows, columns = axes
     index = rows.place[entries.rows[seen]], columns.place[entries.columns[seen]]
-    known = Triplets(index, entries.values[seen], (rows.fitted, columns.fitted))
+    known = LocalObservations(index, entries.values[seen], (rows.fitted, columns.fitted))
     if not known.size:
         raise Failure(
             f"{options.file}: no line has a value, so there is nothing to learn from; check which "
@@ -161,9 +165,11 @@ def _observed(options: TableOptions, entries: LongEntries) -> tuple[Triplets, Ax
     return _without_duplicates(options, known, (rows, columns)), (rows, columns)
 
 
-def _without_duplicates(options: TableOptions, known: Triplets, axes: Axes) -> Triplets:
+def _without_duplicates(
+    options: TableOptions, known: LocalObservations, axes: Axes
+) -> LocalObservations:
     """Apply ``--duplicates`` to pairs with several values."""
-    index: Any = tuple(i.astype(np.int64) for i in known.index)
+    index: Any = tuple(i.astype(np.int64) for i in known.coordinates)
     if backend(*index).distinct(index, known.shape):
         return known
     keys = index[0] * known.shape[1] + index[1]
@@ -174,7 +180,7 @@ def _without_duplicates(options: TableOptions, known: Triplets, axes: Axes) -> T
         again = int(order[~begins].min())
         pair = (
             axis.names.filter(pa.array(axis.place == int(i[again])))[0].as_py()
-            for axis, i in zip(axes, known.index, strict=True)
+            for axis, i in zip(axes, known.coordinates, strict=True)
         )
         raise Failure(
             f"{options.file}: {', '.join(shown(name) for name in pair)} has more than one value "
@@ -184,22 +190,22 @@ def _without_duplicates(options: TableOptions, known: Triplets, axes: Axes) -> T
     starts = np.flatnonzero(begins)
     if options.duplicates == "mean":
         counts = np.diff(np.append(starts, len(order)))
-        values = np.add.reduceat(known.values[order], starts) / counts
-        return replace(known.some(order[starts]), values=values)
+        values = np.add.reduceat(known.y[order], starts) / counts
+        return known.some(order[starts]).with_values(values)
     ends = np.append(starts[1:], len(order)) - 1
     return known.some(order[starts if options.duplicates == "first" else ends])
 
 
-def _described(known: Triplets) -> dict[str, Any]:
+def _described(known: LocalObservations) -> dict[str, Any]:
     """Return what the summary says about the known cells."""
-    sides = zip(("rows", "columns"), known.index, strict=True)
+    sides = zip(("rows", "columns"), known.coordinates, strict=True)
     counts = {side: np.bincount(i) for side, i in sides}
     return {"shape": known.shape, "observed": known.size, "counts": counts}
 
 
-def _picture_of_values(known: Triplets) -> Picture:
+def _picture_of_values(known: LocalObservations) -> Picture:
     picture = Picture(*known.shape)
-    picture.add_cells(known.index, known.values)
+    picture.add_cells(known.coordinates, known.y)
     return picture
 
 

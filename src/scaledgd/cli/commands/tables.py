@@ -8,7 +8,6 @@ from typing import IO, Any
 import numpy as np
 
 from .. import fits
-from ..cells import Triplets
 from ..failures import Failure, listed
 from ..fits import Cleaned, Fitted
 from ..progress import progress_bar
@@ -89,8 +88,8 @@ def _fit(options: TableOptions, sample: Array) -> Fitted:
     """Fit the rows of the sample that have a value."""
     data = sample[~np.all(np.isnan(sample.reshape(len(sample), -1)), axis=1)]
     if not options.robust:
-        return fits.complete(Triplets.of(data), options.settings())
-    return fits.clean(Triplets.of(data) if np.isnan(data).any() else data, options.settings())
+        return fits.complete(fits.observed(data), options.settings())
+    return fits.clean(fits.observed(data) if np.isnan(data).any() else data, options.settings())
 
 
 def _write(
