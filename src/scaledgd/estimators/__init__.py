@@ -1,4 +1,4 @@
-"""Estimators in the manner of scikit-learn."""
+"""Estimators with the interface of scikit-learn."""
 
 from .completion import MatrixCompletion, RobustPCA
 from .diagnostics import DataWarning

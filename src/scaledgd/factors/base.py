@@ -38,8 +38,8 @@ class Factors:
     """Whether X is linear in each block, so that methods may solve for one block at a time."""
 
     copies: ClassVar[int] = 1
-    """How often each block occurs in X. The gradient of a block is so many times larger
-    than its share, and a step means the same for every factorisation once divided by it."""
+    """How often each block occurs in X. The gradient of a block is divided by this number, so that
+    a step means the same for every factorisation."""
 
     @property
     def default_step(self) -> float:

@@ -187,7 +187,7 @@ class CppPattern(SciPyPattern):
 
     @cached_property
     def dense(self) -> bool:
-        """Whether so many entries of a matrix are observed that the others are the few."""
+        """Whether most entries of a matrix are observed, so that rows are processed whole."""
         return len(self.shape) == 2 and self.index[0].size >= DENSE * math.prod(self.shape)
 
     def _spread_out(self, x: Array, dtype: Any) -> Array:
@@ -208,7 +208,7 @@ class CppPattern(SciPyPattern):
         return known["table"]
 
     def _about(self, x: Array) -> dict[Any, Any]:
-        """Return what is kept of an array; of the two used last, the data and a residual."""
+        """Return the cache of an array. The two arrays used last have one: data and a residual."""
         for other, known in self._known:
             if other is x:
                 return known

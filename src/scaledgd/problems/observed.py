@@ -134,7 +134,7 @@ class Observed(Problem):
     scale : float
         Multiplies the value and the backprojection: 1/p for completion.
     ridge : tuple of arrays or None, one per block, optional
-        Adds ½ Σ_k Σ λ_k |B_k|², which holds rows that few data speak about. λ_k is an array
+        Adds ½ Σ_k Σ λ_k |B_k|², which regularises rows with few data. λ_k is an array
         that multiplies block k: one number per column, or an array of its shape.
 
     Examples
