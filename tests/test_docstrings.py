@@ -35,153 +35,6 @@ that are not always needed).
 EXAMPLES = {"EX01": "no example"}
 """What classes and functions have on top, but not methods, nor exceptions, which nobody makes."""
 
-KNOWN: dict[str, tuple[str, ...]] = {
-    "datasets": (
-        "datasets.Chlorine",
-        "datasets.hankel_completion",
-        "datasets.low_rank",
-        "datasets.low_rank_tensor",
-        "datasets.matrix_completion",
-        "datasets.matrix_sensing",
-        "datasets.quadratic_sampling",
-        "datasets.robust_pca",
-        "datasets.robust_sensing",
-        "datasets.tensor_completion",
-        "datasets.tensor_robust_pca",
-        "datasets.tensor_sensing",
-    ),
-    "factors": (
-        "Bordered.rank",
-        "Bordered.with_blocks",
-        "Factors",
-        "Factors.alone",
-        "Factors.as_mode",
-        "Factors.assemble",
-        "Factors.at",
-        "Factors.clip_rows",
-        "Factors.design",
-        "Factors.full",
-        "Factors.gather",
-        "Factors.imbalance",
-        "Factors.linear",
-        "Factors.moved",
-        "Factors.part",
-        "Factors.precondition",
-        "Factors.precondition_block",
-        "Factors.pullback",
-        "Factors.pullback_block",
-        "Factors.with_blocks",
-        "LowRank.imbalance",
-        "Symmetric.imbalance",
-        "Tucker.default_step",
-        "Tucker.imbalance",
-        "Tucker.ranks",
-        "Tucker.with_blocks",
-        "_Bilinear.partner",
-        "_MatrixFactors.rank",
-    ),
-    "initialize": (
-        "diagonal_deleted",
-        "grown",
-        "hosvd",
-        "incoherence",
-        "mixed",
-        "small_random",
-        "spectral",
-    ),
-    "losses": (
-        "Loss",
-        "Loss.bind",
-        "Loss.clean",
-        "Loss.curvature",
-        "Loss.freeze",
-        "Loss.value",
-        "TopTrim",
-        "median_threshold.pick",
-        "median_threshold.scale",
-        "thresholds",
-    ),
-    "methods": (
-        "geometric",
-        "line_search.pick",
-        "polyak.pick",
-    ),
-    "metrics": (
-        "metrics.Distance",
-        "metrics.condition_number",
-        "metrics.incoherence",
-        "metrics.relative_error",
-    ),
-    "operators": (
-        "Around.shape",
-        "Entries.adjoint",
-        "Entries.apply",
-        "Full.adjoint",
-        "Full.apply",
-        "Operator",
-        "Operator.adjoint",
-        "Operator.apply",
-        "Operator.coverage",
-        "Operator.exact_step",
-        "Operator.fused_step",
-        "Operator.residual",
-        "Operator.solve_block",
-        "Operator.spectral",
-        "Operator.squares_and_gradient",
-        "Operator.step_block",
-        "RankOne.adjoint",
-        "RankOne.apply",
-        "RankOne.shape",
-        "Sensing.adjoint",
-        "Sensing.apply",
-        "Sensing.dense",
-        "Weighted.adjoint",
-        "Weighted.apply",
-    ),
-    "plots": (
-        "ConvergenceDisplay.plot",
-        "IntervalDisplay.plot",
-        "MissingDisplay.plot",
-        "RankCurveDisplay.plot",
-        "ResidualDisplay.plot",
-        "SeparationDisplay.plot",
-        "SpectrumDisplay.plot",
-    ),
-    "problems": (
-        "HankelCompletion.backproject",
-        "HankelCompletion.example",
-        "HankelCompletion.gradient_at_zero",
-        "HankelCompletion.linearize",
-        "HankelCompletion.shape",
-        "HankelCompletion.signal",
-        "HankelCompletion.value_at_zero",
-        "Observed.backproject",
-        "Observed.block_step",
-        "Observed.comparable",
-        "Observed.example",
-        "Observed.gradient_at_zero",
-        "Observed.linearize",
-        "Observed.shape",
-        "Observed.smooth",
-        "Observed.symmetric",
-        "Observed.value_at_zero",
-    ),
-    "solve": (
-        "Interrupted",
-        "Result",
-        "Result.factors",
-        "Result.n_iter",
-        "State",
-        "State.gradient",
-        "Stop",
-        "gradient_norm",
-        "iterate",
-        "loss_change",
-        "time_limit",
-    ),
-}
-"""Names that are not right yet, by module of the package. The list only becomes shorter."""
-
 
 def defined(cls):
     """Public methods and properties of a class, from whichever of our classes they come.
@@ -235,7 +88,6 @@ def public():
 
 
 PUBLIC = public()
-LISTED = {name for names in KNOWN.values() for name in names}
 
 
 def wrong(name):
@@ -244,22 +96,9 @@ def wrong(name):
     return [(code, text) for code, text in validate(path)["errors"] if code in codes]
 
 
-def marked(name):
-    # strict: a name that is right now must leave the list
-    waiting = pytest.mark.xfail(strict=True, reason="not documented yet")
-    return pytest.param(name, marks=waiting if name in LISTED else ())
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in PUBLIC])
+@pytest.mark.parametrize("name", PUBLIC)
 def test_docstring(name):
     assert wrong(name) == []
-
-
-def test_the_list_is_sorted_and_of_names_that_exist():
-    assert list(KNOWN) == sorted(KNOWN)
-    for room, names in KNOWN.items():
-        assert list(names) == sorted(names)
-        assert [name for name in names if name not in PUBLIC or PUBLIC[name][1] != room] == []
 
 
 def bad(x):

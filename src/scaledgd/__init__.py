@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         SpectrumDisplay,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Absolute",

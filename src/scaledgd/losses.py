@@ -215,6 +215,8 @@ class TopTrim(Loss):
     ----------
     fraction : float in [0, 1]
         α, the largest fraction of corrupted entries in any row or column.
+    fibres : tuple of arrays, optional
+        Set by `bind`: the fibres of the observed entries, or empty where all are observed.
 
     Examples
     --------

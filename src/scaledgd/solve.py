@@ -25,12 +25,20 @@ Array = Any
 class Memory:
     """What is remembered from one iterate to the next. Each part is read by its owner alone.
 
-    Attributes
+    Parameters
     ----------
     loss : object
         Kept by the problem: the threshold of a trimming loss.
     method : object
         Kept by the method: step sizes, curvature pairs, a posterior.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> result = sg.solve(problem, sg.spectral(1), sg.Variational(), max_iter=2)
+    >>> type(result.state.memory.method).__name__, result.state.memory.loss
+    ('Posterior', None)
     """
 
     loss: Any = None
@@ -178,18 +186,14 @@ def iterate(
 class Result:
     """The result of `solve`.
 
-    Attributes
+    Parameters
     ----------
-    factors : Factors
-        The last iterate; after a divergence, the best finite one.
     state : State
-        That iterate as a state, to resume from.
+        The last iterate; after a divergence, the best finite one. A run can resume from it.
     status : str
         A sentence that says why the run ended.
     converged : bool
         Whether a stopping rule found convergence.
-    n_iter : int
-        Updates made by this call.
     history : list of dict
         One per iterate: "t" (updates done), "value", "seconds" spent computing so far, and
         the metrics. ``history[0]`` is the start.

@@ -29,7 +29,7 @@ HOLD = 1e30
 class Posterior:
     """The approximate posterior of the rows of two blocks, [L, b] and [R, c].
 
-    Attributes
+    Parameters
     ----------
     noise : float or 0-d array
         The variance of the noise. An array where reading it would make a device wait.
@@ -39,6 +39,13 @@ class Posterior:
         The posterior variance of every number in a block.
     total : pair of arrays of shape (q_k, q_k)
         The sum of the posterior covariances of all rows of a block.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> F = sg.LowRank(np.ones((3, 1)), 2 * np.ones((2, 1)))
+    >>> sg.Posterior.first(F, noise=0.1).prior
+    (array([1.]), array([4.]))
     """
 
     noise: Any
@@ -48,7 +55,17 @@ class Posterior:
 
     @classmethod
     def first(cls, F: Rows, noise: float) -> Posterior:
-        """Return the posterior to begin with: the factors as they are, without uncertainty."""
+        """Return the posterior to begin with: the factors as they are, without uncertainty.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+        noise : float
+
+        Returns
+        -------
+        Posterior
+        """
         xp = array_namespace(F.L)
         squares = (xp.mean(B * B, axis=0) for B in F.blocks)
         # a column of zeros (offsets, at first) gets the noise as its prior
@@ -61,6 +78,17 @@ class Posterior:
 
         The prior; and, because the other block is not known exactly, its variance summed over
         the entries of the row.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+        k : int
+        coverage : Ambient
+            How much every entry counts.
+
+        Returns
+        -------
+        array like block k
         """
         xp, r = array_namespace(F.L), F.rank
         unsure = _products(coverage, k, self.variance[1 - k][:, :r])
@@ -70,7 +98,20 @@ class Posterior:
         return prior[None, :] + xp.concat([unsure, border], axis=1)
 
     def learnt(self, F: Rows, k: int, solution: RowSolution) -> Posterior:
-        """Return the posterior after block k was solved for, with the inverses of its systems."""
+        """Return the posterior after block k was solved for.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+            With the new block.
+        k : int
+        solution : RowSolution
+            With the inverses of the systems of its rows.
+
+        Returns
+        -------
+        Posterior
+        """
         B, variance = F.blocks[k], self.noise * solution.diagonal
         prior = _positive(array_namespace(B).mean(B * B + variance, axis=0))
         return Posterior(
@@ -81,7 +122,21 @@ class Posterior:
         )
 
     def with_noise(self, F: Rows, squares: Array, coverage: Ambient, floor: float) -> Posterior:
-        """Return the posterior with the noise that residual and uncertainty show together."""
+        """Return the posterior with the noise that residual and uncertainty show together.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+        squares : 0-d array
+            The sum of squares of the residual.
+        coverage : Ambient
+        floor : float
+            The least noise.
+
+        Returns
+        -------
+        Posterior
+        """
         xp, r = array_namespace(F.L), F.rank
         (CL, CR), L, R = self.variance, F.L[:, :r], F.R[:, :r]
         both = _products(coverage, 0, xp.concat([R * R + CR[:, :r], CR[:, :r]], axis=1))
@@ -97,7 +152,18 @@ class Posterior:
         return replace(self, noise=on_host(noise))
 
     def balanced(self, F: Rows) -> tuple[Rows, Posterior]:
-        """Return factors of the same X whose second moments are diagonal and equal."""
+        """Return factors of the same X whose second moments are diagonal and equal.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+
+        Returns
+        -------
+        factors : LowRank or Bordered
+        posterior : Posterior
+            That of the new factors.
+        """
         xp, r = array_namespace(F.L), F.rank
         if not r:
             return F, self
@@ -129,7 +195,16 @@ class Posterior:
         return F.with_blocks(turned), fresh
 
     def kept(self, columns: tuple[Array, Array]) -> Posterior:
-        """Return the posterior of some columns of the blocks."""
+        """Return the posterior of some columns of the blocks.
+
+        Parameters
+        ----------
+        columns : pair of lists of int
+
+        Returns
+        -------
+        Posterior
+        """
         return Posterior(
             self.noise,
             tuple(v[c] for v, c in zip(self.prior, columns, strict=True)),

@@ -73,7 +73,16 @@ class _Bilinear(_MatrixFactors):
         return self.L, self.R
 
     def partner(self, k: int) -> Array:
-        """Return the matrix that block k is multiplied by."""
+        """Return the matrix that block k is multiplied by.
+
+        Parameters
+        ----------
+        k : int
+
+        Returns
+        -------
+        array of shape (n, r)
+        """
         return self.blocks[1 - k]
 
     def pullback(self, Z: Ambient) -> Blocks:

@@ -163,6 +163,7 @@ class Around(Operator):
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The shape of X."""
         return self.operator.shape
 
     @property

@@ -145,6 +145,7 @@ class RankOne(Operator):
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The shape of X."""
         n = int(self.a.shape[1])
         return n, n
 
