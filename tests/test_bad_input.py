@@ -293,7 +293,7 @@ CASES = {
         "the estimate has shape",
     ),
     "complex-operator": (
-        lambda: sg.small_random(1, 1.0, rng=0)(COMPLEX) and COMPLEX.linearize(SQUARE),
+        lambda: sg.small_random(1, 1.0, rng=0)(COMPLEX) and COMPLEX.linearize(SQUARE).value,
         TypeError,
         "A is complex",
     ),
@@ -308,7 +308,9 @@ CASES = {
     ),
     "start-project": (lambda: sg.spectral(1, 3.0), TypeError, "project must be"),
     "operator-shape": (
-        lambda: sg.Observed(sg.Sensing(Columns(), shape=(3, 3)), np.ones(5)).linearize(SQUARE),
+        lambda: (
+            sg.Observed(sg.Sensing(Columns(), shape=(3, 3)), np.ones(5)).linearize(SQUARE).value
+        ),
         ValueError,
         r"vectors of shape \(5,\)",
     ),
