@@ -13,6 +13,9 @@ Array = Any
 
 
 def is_complex(x: Array) -> bool:
+    """Return whether x holds complex numbers."""
+    if isinstance(x, np.ndarray | np.generic):  # asked very often
+        return x.dtype.kind == "c"
     return bool(array_namespace(x).isdtype(x.dtype, "complex floating"))
 
 
@@ -58,6 +61,8 @@ def magnitude2(x: Array) -> Array:
 
 def inner(a: Array, b: Array) -> Array:
     """Return Re⟨a, b⟩, a 0-d array: the inner product in which gradients are taken."""
+    if isinstance(a, np.ndarray) and a.dtype.kind == "f":  # asked very often
+        return np.sum(a * b)
     xp = array_namespace(a, b)
     product = xp.sum(conj(a) * b)
     return xp.real(product) if is_complex(product) else product

@@ -408,6 +408,7 @@ class LocalObservations(Observations):
         size: float = 1.0,
         scales: tuple[Array | None, ...] = (),
         threshold: float | None = None,
+        robust_scale: bool = False,
     ) -> Summary:
         """Return what a fit leaves of the data.
 
@@ -422,6 +423,8 @@ class LocalObservations(Observations):
             The residual is measured in units of `size` times the scales.
         threshold : float, optional
             What exceeds it, in these units, is an outlier.
+        robust_scale : bool
+            Whether a robust standard deviation is wanted besides.
         """
         xp = array_namespace(self.y)
         r = self.operator.residual(estimate, self.y)  # the estimate less the data
@@ -443,7 +446,8 @@ class LocalObservations(Observations):
             return Summary(float(r.shape[0]), squares, mean_unit)
         kept, inside, sums, _ = backend(scaled).within(scaled, threshold)
         found = self._sparse(-r, ~kept)
-        return Summary(float(inside), float(sums), mean_unit, found, scale_of(scaled))
+        scale = scale_of(scaled) if robust_scale else None
+        return Summary(float(inside), float(sums), mean_unit, found, scale)
 
     def _sparse(self, values: Array, chosen: Array) -> Any:
         """Values of some entries as a SciPy sparse array."""

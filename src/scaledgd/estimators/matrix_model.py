@@ -257,7 +257,9 @@ class MatrixModel(EntrywiseModel):
             columns = self.units.scale if columns is None else columns * self.units.scale
         scales = (known.rows, columns)
         factors = found["factors_"]
-        return self.observations.summary(factors, offsets, self.size, scales, self.threshold)
+        by_fraction = isinstance(self.outliers_expected, float | int)
+        data, limit = self.observations, self.threshold
+        return data.summary(factors, offsets, self.size, scales, limit, by_fraction)
 
     def _noise(self, left: Summary) -> tuple[float, float]:
         """The degrees of freedom, and the variance of the noise in units of the fit."""
@@ -268,7 +270,7 @@ class MatrixModel(EntrywiseModel):
             variance = self.posterior.noise
         else:
             variance = left.squares / max(free, 0.1 * left.count, 1.0)
-        if isinstance(self.outliers_expected, float | int):
+        if left.scale is not None:
             # a fraction may reject far more than outliers
             lost = max(size - left.count + free, 0.1 * size, 1.0)
             variance = left.scale**2 * size / lost

@@ -208,15 +208,15 @@ class Summary:
         The mean square of those units.
     outliers : SciPy sparse array, optional
         The data less the estimate, at outliers.
-    scale : float
-        A robust standard deviation of all residuals, if outliers are expected.
+    scale : float, optional
+        A robust standard deviation of all residuals, if it was asked for.
     """
 
     count: float
     squares: float
     mean_unit: float
     outliers: Any = None
-    scale: float = 0.0
+    scale: float | None = None
 
 
 def position_of(fraction: float, size: int) -> int:
