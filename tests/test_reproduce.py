@@ -194,7 +194,8 @@ def test_a_change_of_any_module_or_of_the_library_invalidates(package):
     files = [p for p in package.rglob("*") if p.suffix in (".py", ".so", ".pyd")]
     assert len(files) > 50
     assert {package / "linalg.py", package / "experiments" / "runs.py"} < set(files)
-    for file in files:
+    some = [p for p in files if p.suffix != ".py"] + files[::12]
+    for file in (*some, package / "linalg.py", package / "experiments" / "runs.py"):
         content = file.read_bytes()
         file.write_bytes(content + b"\n")
         assert journal.fingerprint() != before, file

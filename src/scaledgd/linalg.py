@@ -82,6 +82,11 @@ def norm(x: Array) -> Array:
     return xp.sqrt(square(x))
 
 
+def to_host(x: Array) -> Array:
+    """Return an array as one of NumPy; a device waits for it."""
+    return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+
+
 def on_host(x: Array) -> Array:
     """Return a 0-d array as a number where reading it costs nothing, and as it is elsewhere."""
     return float(x) if isinstance(x, np.ndarray | np.generic) else x

@@ -293,8 +293,11 @@ class _Alignment:
     def attained(self, x: Array) -> bool:
         """Tell whether x is stationary and inside GL(r)."""
         J, f = self.jacobian(x), self.residual(x)
-        slack = max(float(np.linalg.norm(f)), 1e-8) * np.linalg.norm(J)
-        stationary = np.linalg.norm(J.T @ f) <= 1e-6 * slack
+        size = float(np.linalg.norm(f))
+        # the entries of f are differences of numbers near 1, so that their squares are exact
+        # only to ε ‖f‖, and a smaller decrease cannot be seen
+        least = max(1e-6 * size, float(np.sqrt(10 * epsilon(f) * size)), 1e-14)
+        stationary = np.linalg.norm(J.T @ f) <= least * np.linalg.norm(J)
         # on the border of GL(r) one of the aligned factors loses rank
         Q = self.unpack(x)
         aligned = (self.TL @ Q, self.TR @ np.linalg.inv(Q).conj().T)

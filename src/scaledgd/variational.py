@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from .ambient import Ambient
 from .factors import Bordered, Factors, LowRank
 from .kernels import RowSolution
-from .linalg import adjoint, gram, on_host
+from .linalg import adjoint, gram, like, on_host, to_host
 from .problems import Problem
 from .solve import State
 
@@ -171,15 +172,7 @@ class Posterior:
         moments = [
             (gram(B) + S[:r, :r]) / size for B, S, size in zip(blocks, self.total, n, strict=True)
         ]
-        values, Q = xp.linalg.eigh(moments[0])
-        values = xp.where(values > 1e-28 * values[-1], values, 1e-28 * values[-1] + 0 * values)
-        values = _positive(values)
-        root = Q * xp.sqrt(values)[None, :]
-        U, s, _ = xp.linalg.svd(adjoint(root) @ moments[1] @ root)
-        s = _positive(xp.where(s > 1e-40 * s[0], s, 1e-40 * s[0] + 0 * s))
-        quarter = xp.sqrt(xp.sqrt(s))
-        T = (Q / xp.sqrt(values)[None, :]) @ U * quarter[None, :]
-        inverse = adjoint(U / quarter[None, :]) @ adjoint(root)
+        T, inverse, s = (like(x, F.L) for x in _balancing(*to_host(xp.stack(moments))))
         turned = (blocks[0] @ T, blocks[1] @ adjoint(inverse))
         turned = tuple(
             xp.concat([B, whole[:, r:]], axis=1) for B, whole in zip(turned, F.blocks, strict=True)
@@ -211,6 +204,22 @@ class Posterior:
             tuple(C[:, c] for C, c in zip(self.variance, columns, strict=True)),
             tuple(S[c, :][:, c] for S, c in zip(self.total, columns, strict=True)),
         )
+
+
+def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
+    """Return T, its inverse, and the squares of the moments that both blocks have after it.
+
+    In NumPy: the matrices are r × r, and a device would wait for its decompositions anyway.
+    """
+    values, Q = np.linalg.eigh(first)
+    values = np.where(values > 1e-28 * values[-1], values, 1e-28 * values[-1] + 0 * values)
+    values = _positive(values)
+    root = Q * np.sqrt(values)[None, :]
+    U, s, _ = np.linalg.svd(root.T @ second @ root)
+    s = _positive(np.where(s > 1e-40 * s[0], s, 1e-40 * s[0] + 0 * s))
+    quarter = np.sqrt(np.sqrt(s))
+    T = (Q / np.sqrt(values)[None, :]) @ U * quarter[None, :]
+    return T, (U / quarter[None, :]).T @ root.T, s
 
 
 def _products(coverage: Ambient, k: int, M: Array) -> Array:
