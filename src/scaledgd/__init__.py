@@ -17,7 +17,8 @@ from .losses import Absolute, HardTrim, Loss, SoftTrim, Squared, TopTrim
 from .methods import Alternating, GradientDescent, NonNegative, ScaledGD, ScaledLBFGS
 from .operators import Entries, Full, Operator, RankOne, Sensing, Weighted
 from .problems import HankelCompletion, Observed, Problem, View
-from .solve import DivergenceWarning, Interrupted, Memory, Result, State, iterate, solve
+from .solve import DivergenceWarning, Interrupted, Result, iterate, solve
+from .state import Memory, State
 from .steps import geometric, line_search, polyak
 from .stopping import Stop, gradient_norm, loss_change, time_limit
 from .thresholds import median_threshold, thresholds

@@ -16,7 +16,8 @@ from .initialize import Seed, small_random, spectral
 from .linalg import gram, truncated_svd
 from .methods import ScaledGD, ScaledLBFGS
 from .problems import Problem
-from .solve import Init, Method, State, solve
+from .solve import Init, Method, solve
+from .state import State
 from .stopping import loss_change
 
 Array = Any

@@ -16,7 +16,7 @@ from . import checks
 from .factors import Blocks, Factors
 from .linalg import inner
 from .problems import Problem
-from .solve import State
+from .state import State
 from .steps import (
     Descent,
     Projection,

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace
 from . import checks
 from .factors import Blocks, Factors
 from .linalg import epsilon, inner
-from .solve import State
+from .state import State
 
 Array = Any
 Number = Any

@@ -12,7 +12,7 @@ from .factors import Blocks, Factors
 from .linalg import epsilon, inner, plain_float
 
 if TYPE_CHECKING:
-    from .solve import State
+    from .state import State
 
 Record = dict[str, Any]
 

@@ -13,7 +13,7 @@ from .factors import Bordered, Factors, LowRank
 from .kernels import RowSolution
 from .linalg import adjoint, gram, like, on_host, to_host
 from .problems import Problem
-from .solve import State
+from .state import State
 
 Array = Any
 Pair = tuple[Array, Array]

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from ..kernels.threads import limited
-from ..solve import State
+from ..state import State
 from ..stopping import Record
 from .diagnostics import warn
 from .journal import Journal, log

@@ -16,7 +16,7 @@ from ..linalg import epsilon, inner
 from ..methods import Alternating
 from ..operators import Around, Operator, Sensing
 from ..problems import Observed
-from ..solve import State
+from ..state import State
 from .journal import remembered
 from .rules import change, settled, vanished
 from .session import Session

@@ -22,7 +22,8 @@ from ..initialize import spectral
 from ..linalg import epsilon, sketched_svd
 from ..methods import Alternating, NonNegative, ScaledLBFGS
 from ..problems import Observed
-from ..solve import Result, State
+from ..solve import Result
+from ..state import State
 from ..stopping import Record, Stop, StoppingRule
 from ..variational import Posterior, Variational, current, mean_square
 from .journal import remembered

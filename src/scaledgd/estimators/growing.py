@@ -17,7 +17,7 @@ from ..factors import Bordered
 from ..growth import widened
 from ..linalg import epsilon
 from ..problems import Observed
-from ..solve import State
+from ..state import State
 from ..variational import Posterior, Variational, current, mean_square
 from .fitting import (
     alternate,

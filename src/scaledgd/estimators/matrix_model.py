@@ -11,7 +11,8 @@ from array_api_compat import array_namespace
 from ..factors import Bordered, LowRank
 from ..linalg import epsilon, fix_signs
 from ..methods import NonNegative
-from ..solve import State, solve
+from ..solve import solve
+from ..state import State
 from ..variational import Posterior, current
 from . import validation
 from .choosing import Reading

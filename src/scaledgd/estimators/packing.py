@@ -14,7 +14,7 @@ import numpy as np
 from ..factors import Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
 from ..methods import CurvatureMemory
-from ..solve import Memory
+from ..state import Memory
 from ..steps import StepMemory, line_search
 from ..thresholds import Threshold, median_threshold
 from ..variational import Posterior

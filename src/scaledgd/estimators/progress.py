@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from ..solve import State
+from ..state import State
 from ..stopping import Record
 from .session import Session
 

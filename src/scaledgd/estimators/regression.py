@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from .. import checks
 from ..factors import Factors
-from ..solve import State
+from ..state import State
 from .base import SHAPES, LowRankEstimator, all_or_nothing
 from .coefficient import (
     CoefficientReading,

@@ -13,7 +13,7 @@ from ..factors import Factors, LowRank, Tucker
 from ..kernels import numbered
 from ..linalg import epsilon, fix_signs, unfold
 from ..operators import Sensing
-from ..solve import State
+from ..state import State
 from . import validation
 from .coefficient import Coefficient, CoefficientReading, Ranks, Trail
 from .information import Information

@@ -22,7 +22,7 @@ from ..linalg import epsilon
 from ..losses import HardTrim
 from ..methods import Alternating
 from ..problems import Observed
-from ..solve import State
+from ..state import State
 from ..stopping import Record, Stop, StoppingRule
 from ..thresholds import larger, median_threshold
 from .fitting import believed, refine, structured, without_weakest

@@ -18,7 +18,7 @@ from ..factors import Bordered
 from ..kernels import backend
 from ..linalg import epsilon, truncated_svd
 from ..methods import Alternating
-from ..solve import State
+from ..state import State
 from .journal import remembered
 from .local_observations import LocalObservations
 from .observations import MULTIPLE, Observations

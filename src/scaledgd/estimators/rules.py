@@ -10,7 +10,7 @@ import math
 
 from ..factors import Factors
 from ..linalg import epsilon
-from ..solve import State
+from ..state import State
 from ..stopping import Record, Stop, StoppingRule
 
 

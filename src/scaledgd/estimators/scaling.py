@@ -9,7 +9,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Bordered, Factors, LowRank
-from ..solve import State
+from ..state import State
 from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import packable

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..problems import Observed
-from ..solve import Result, State, solve
+from ..solve import Result, solve
+from ..state import State
 from ..stopping import Record, Stop, StoppingRule
 from .journal import Journal, log
 from .packing import columns, records

@@ -9,7 +9,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Tucker
-from ..solve import State
+from ..state import State
 from . import validation
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index, Trail

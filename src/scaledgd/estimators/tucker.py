@@ -15,7 +15,7 @@ from ..linalg import epsilon, mode_products, unfold
 from ..losses import HardTrim
 from ..methods import Alternating
 from ..problems import Observed
-from ..solve import State
+from ..state import State
 from ..stopping import StoppingRule
 from .journal import remembered
 from .observations import MULTIPLE, WITHIN, Observations

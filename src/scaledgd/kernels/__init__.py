@@ -19,7 +19,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .design import Contracted, Design, Index, Rows, RowSolution, RowSystem
-from .generic import JITTER, Grid, Pattern, RowSystems, numbered
+from .entries import JITTER, Grid, Pattern, RowSystems, numbered
 
 Array = Any
 

@@ -15,7 +15,8 @@ import numpy as np
 from ..linalg import mode_product, whitening
 from . import threads as threads  # registers the kernels with threadpoolctl
 from .design import Contracted, Index, Rows, RowSolution, RowSystem
-from .generic import Generic, Grid, Pattern, jitter
+from .entries import Grid, Pattern, jitter
+from .generic import Generic
 from .scipy import SciPy, SciPyPattern
 
 try:

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..linalg import adjoint, conj
 from .design import Design, Index, Rows
-from .generic import Generic, Pattern
+from .entries import Pattern
+from .generic import Generic
 
 Array = Any
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .generic import CHUNK, Generic
+from .entries import CHUNK
+from .generic import Generic
 
 Array = Any
 

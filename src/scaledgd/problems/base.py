@@ -16,7 +16,7 @@ from ..kernels import RowSolution
 from ..linalg import identity
 
 if TYPE_CHECKING:
-    from ..solve import Memory, State
+    from ..state import Memory, State
 
 Array = Any
 
@@ -262,7 +262,7 @@ class Problem:
         -------
         State
         """
-        from ..solve import Memory, State
+        from ..state import Memory, State
 
         memory = Memory() if memory is None else memory
         view = self.view(factors, t, memory.loss)

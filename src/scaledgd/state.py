@@ -1,0 +1,131 @@
+"""One iterate, and what is remembered from one iterate to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .factors import Blocks, Factors
+from .problems import Problem, View
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is remembered from one iterate to the next. Each part is read by its owner alone.
+
+    Parameters
+    ----------
+    loss : object
+        Kept by the problem: the threshold of a trimming loss.
+    method : object
+        Kept by the method: step sizes, curvature pairs, a posterior.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> result = sg.solve(problem, sg.spectral(1), sg.Variational(), max_iter=2)
+    >>> type(result.state.memory.method).__name__, result.state.memory.loss
+    ('Posterior', None)
+    """
+
+    loss: Any = None
+    method: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One iterate: its number, how the problem looks from there, and what is remembered.
+
+    With the problem, a state is all that a run needs to continue; so is a pickled state. It
+    unpacks as (value, pullback).
+
+    Parameters
+    ----------
+    t : int
+        The number of updates that led here.
+    view : View
+    memory : Memory
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem = sg.Observed(sg.Full((2, 2)), np.eye(2))
+    >>> state = problem.linearize(sg.LowRank(np.eye(2), 2 * np.eye(2)))
+    >>> state.t, float(state.value)
+    (0, 1.0)
+    """
+
+    t: int
+    view: View
+    memory: Memory = Memory()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.view)
+
+    @property
+    def problem(self) -> Problem:
+        """The problem; None after unpickling."""
+        return self.view.problem  # type: ignore[no-any-return]
+
+    @property
+    def factors(self) -> Factors:
+        """The iterate."""
+        return self.view.factors
+
+    @property
+    def value(self) -> Array:
+        """The loss, a 0-d array."""
+        return self.view.value
+
+    @property
+    def gradient(self) -> Blocks:
+        """The gradient, one array per block."""
+        return self.view.gradient
+
+    @property
+    def pullback(self) -> Callable[[], Blocks]:
+        """A function that computes the gradient; `gradient` keeps it."""
+        return self.view.pullback
+
+    def objective(self, factors: Factors) -> Array:
+        """Return the loss at other factors, with thresholds and trimmed entries frozen.
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        0-d array
+        """
+        return self.view.objective(factors)
+
+    def moved(self, factors: Factors) -> State:
+        """Return the state at other factors, with thresholds and trimmed entries frozen.
+
+        Parameters
+        ----------
+        factors : Factors
+
+        Returns
+        -------
+        State
+        """
+        return replace(self, view=self.view.moved(factors))
+
+    def remembering(self, method: Any) -> State:
+        """Return the state with another memory of the method.
+
+        Parameters
+        ----------
+        method : object
+
+        Returns
+        -------
+        State
+        """
+        return replace(self, memory=replace(self.memory, method=method))
