@@ -195,11 +195,32 @@ def test_bounds_are_within_what_values_can_be():
     X, Y, _ = instance(shape=(60, 40))
     model = sg.MatrixCompletion(4, clip=(-1, 1), calibrate=0.2, random_state=0).fit(Y)
     estimate = model.predict_entries(everywhere(X))
-    for kind in ("model", "conformal"):
+    for kind in ("model", "prediction", "conformal"):
         lower, upper = model.interval(everywhere(X), 0.95, kind=kind)
         assert lower.min() == -1
         assert upper.max() == 1
         assert np.all((lower <= estimate) & (estimate <= upper))
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_prediction_intervals_are_for_observations_and_model_intervals_are_not(order):
+    """Nine tenths of new observations lie inside; inside the other kind, far fewer."""
+    inside = {"model": [], "prediction": []}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        shape = (80, 60) if order == 2 else (20, 18, 15)
+        X = sg.datasets.low_rank_tensor(shape, 2, kappa=3, rng=seed).full()
+        X = X / X.std()
+        Y = X + 0.5 * rng.standard_normal(shape)
+        hidden = rng.random(shape) < 0.3
+        made = sg.MatrixCompletion if order == 2 else sg.TensorCompletion
+        model = made(2, random_state=0).fit(np.where(hidden, np.nan, Y))
+        for kind, shares in inside.items():
+            shares.append(covered(model.interval(np.nonzero(hidden), 0.9, kind=kind), Y[hidden]))
+    assert 0.88 < np.mean(inside["prediction"]) < 0.92
+    assert np.mean(inside["model"]) < 0.6
+    with pytest.raises(ValueError, match="kind must be"):
+        model.interval(np.nonzero(hidden), 0.9, kind="predictive")
 
 
 def test_torch_models_take_plain_coordinates():
@@ -350,7 +371,7 @@ def test_draws_of_robust_models_do_not_keep_what_was_rejected():
 @pytest.mark.parametrize("shape", [(12, 10), (6, 5, 4)])
 def test_prediction_intervals_hold_new_measurements(shape):
     made = sg.MatrixRegressor if len(shape) == 2 else sg.TensorRegressor
-    found = {"model": [], "conformal": []}
+    found = {"model": [], "prediction": [], "conformal": []}
     z = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -368,6 +389,7 @@ def test_prediction_intervals_hold_new_measurements(shape):
         coef, error = model.predict_entries(everywhere(C), return_std=True)
         z.append((coef - C.ravel()) / error)
     assert 0.87 < np.mean(found["model"]) < 0.93
+    assert found["prediction"] == found["model"]
     assert 0.84 < np.mean(found["conformal"]) < 0.95
     assert 0.8 < np.std(z) < 1.25
 

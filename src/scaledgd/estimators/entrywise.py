@@ -119,9 +119,10 @@ class EntrywiseEstimator(LowRankEstimator):
         index : tuple of integer arrays, one per mode, each of shape (m,)
         level : float in (0, 1)
             The share of the intervals that should contain the truth.
-        kind : {"model", "conformal"}
-            "model" bounds the true entry by its standard error, and is right if the model is.
-            A ridge that was given biases the estimate, so the interval is centred on an
+        kind : {"model", "prediction", "conformal"}
+            "model" bounds the true entry, without its noise, by its standard error, and is right
+            if the model is. "prediction" bounds a new observation by the same model, noise
+            included. A ridge that was given biases the estimate, so both are centred on an
             estimate without that bias. "conformal" bounds a new observation, from the errors
             at entries that the fit did not see. It is right for any noise and any model, as
             long as those entries are like the new ones, and needs ``calibrate``. Bounds are
@@ -134,13 +135,13 @@ class EntrywiseEstimator(LowRankEstimator):
         index = self._coordinates(index)
         level = check_level(level)
         with self._threads():
-            if kind == "model":
-                middle, half = self._model.interval(index, level)
+            if kind in ("model", "prediction"):
+                middle, half = self._model.interval(index, level, kind == "prediction")
             elif kind == "conformal":
                 middle = self._clipped(self._model.at(index))
                 half = self._model.conformal_half_width(index, level)
             else:
-                raise ValueError(f'kind must be "model" or "conformal", not {kind!r}')
+                raise ValueError(f'kind must be "model", "prediction" or "conformal", not {kind!r}')
         bounds = (self._clipped(x) for x in (middle - half, middle + half))
         lower, upper = (self._kind.given_back(x) for x in bounds)
         return lower, upper

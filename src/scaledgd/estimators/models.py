@@ -115,10 +115,18 @@ class EntrywiseModel(ABC):
             variance = variance + off * off
         return array_namespace(variance).sqrt(variance) * unit
 
-    def interval(self, index: Index, level: float) -> tuple[Array, Array]:
-        """Return the middle and the half width of intervals for the true entries."""
+    def interval(self, index: Index, level: float, noise: bool) -> tuple[Array, Array]:
+        """Return the middle and the half width of intervals.
+
+        Parameters
+        ----------
+        index : tuple of integer arrays, one per mode
+        level : float
+        noise : bool
+            For new observations, and not only for the true entries.
+        """
         spread = self.spread()
-        variance = spread.variance(index)
+        variance = spread.variance(index) + (spread.noise if noise else 0.0)
         std = array_namespace(variance).sqrt(variance)
         half = student_quantile(level, self.free) * std * self.unit(index)
         return self.values(spread.factors, index), half

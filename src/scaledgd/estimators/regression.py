@@ -277,9 +277,9 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         A : array of shape (m, n1, ..., nd) or (m, n1 · ... · nd)
         level : float in (0, 1)
             The share of the intervals that should contain the measurement.
-        kind : {"model", "conformal"}
+        kind : {"model", "prediction", "conformal"}
             "model" uses the noise and the standard error of the coefficient, and is right if
-            the model is. "conformal" uses the errors at measurements that the fit did not see,
+            the model is; "prediction" is the same. "conformal" uses the errors at measurements that the fit did not see,
             and is right for any noise; it needs ``calibrate``.
 
         Returns
@@ -288,8 +288,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         """
         flat, given = self._read_design(A)
         level = check_level(level)
-        if kind not in ("model", "conformal"):
-            raise ValueError(f'kind must be "model" or "conformal", not {kind!r}')
+        if kind not in ("model", "prediction", "conformal"):
+            raise ValueError(f'kind must be "model", "prediction" or "conformal", not {kind!r}')
         middle = self._bounded(self._model.predict(flat))
         half = self._model.half_width(flat, level, kind)
         lower, upper = (self._bounded(x) for x in (middle - half, middle + half))

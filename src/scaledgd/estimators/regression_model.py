@@ -153,7 +153,7 @@ class RegressionModel:
     def half_width(self, A: Array, level: float, kind: str) -> Array:
         """Return the half width of intervals for new measurements."""
         std = self.prediction_std(A)
-        if kind == "model":
+        if kind != "conformal":
             return student_quantile(level, self.free) * self.known(std)
         if self.scores is None:
             raise ValueError(
