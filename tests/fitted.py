@@ -43,7 +43,7 @@ CASES = {
     "tensor auto": (sg.TensorCompletion(), (tensor(),)),
     "robust tensor": (sg.TensorRobustPCA(2), (corrupted(tensor(p=1.0)),)),
     "regression": (sg.MatrixRegressor(), design()),
-    "tensor regression": (sg.TensorRegressor(2), design((5, 4, 3))),
+    "tensor regression": (sg.TensorRegressor(2), design((3, 3, 2))),
 }
 
 
