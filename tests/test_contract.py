@@ -200,6 +200,10 @@ def test_what_a_factorisation_does_not_have_is_said():
         sg.solve(problem, usv(), sg.GradientDescent(0.01, balance=1.0))
     with pytest.raises(TypeError, match="Variational needs LowRank or Bordered"):
         sg.solve(problem, usv(), sg.Variational())
+    with pytest.raises(TypeError, match="NonNegative needs real LowRank factors"):
+        sg.solve(problem, usv(), sg.NonNegative())
+    with pytest.raises(TypeError, match="Variational is for real data"):
+        sg.solve(sg.Observed(sg.Full(SHAPE), 1j * draw(*SHAPE)), sg.spectral(1), sg.Variational())
     with pytest.raises(TypeError, match="widened"):
         sg.growth.widened(problem.linearize(usv()), 1)
 
@@ -258,7 +262,93 @@ def test_a_subclass_that_measures_in_its_own_way_is_not_bypassed():
     assert float(sg.metrics.relative_error(result.factors, F)) < 1e-8
 
 
+def test_a_mixin_or_another_residual_is_not_bypassed_either():
+    class Doubling:
+        def apply(self, factors):
+            return 2 * super().apply(factors)
+
+        def adjoint(self, w):
+            return super().adjoint(2 * w)
+
+    class Mixed(Doubling, sg.Entries):
+        pass
+
+    class Shifted(sg.Entries):
+        def residual(self, factors, y):
+            return self.apply(factors) - y - 1
+
+    class Tripled(sg.Weighted):
+        def apply(self, factors):
+            return 3 * super().apply(factors)
+
+        def adjoint(self, w):
+            return super().adjoint(3 * w)
+
+    i, j = np.nonzero(np.ones(SHAPE))
+    F = sg.LowRank(draw(12, 2), draw(9, 2, seed=1))
+    y = F.full()[i, j]
+    assert float(sg.Observed(Mixed((i, j), SHAPE), 2 * y).linearize(F).value) < 1e-25
+    shifted = sg.Observed(Shifted((i, j), SHAPE), y)
+    assert float(shifted.linearize(F).value) == pytest.approx(0.5 * y.size)
+    tripled = sg.Observed(Tripled(sg.Entries((i, j), SHAPE), np.ones(y.size)), 3 * y)
+    start = sg.LowRank(F.L + 0.1, F.R)
+    result = sg.solve(tripled, start, sg.Alternating(steps=30), max_iter=60)
+    assert float(sg.metrics.relative_error(result.factors, F)) < 1e-6
+
+
+def test_blocks_that_are_no_mode_matrices_have_their_own_gradient():
+    @dataclass(frozen=True, eq=False)
+    class Stretched(sg.Factors):
+        A: np.ndarray
+        B: np.ndarray
+
+        bilinear = multilinear = True
+        default_step = 0.5
+        d = 1 + np.arange(12.0)[:, None]
+
+        @property
+        def blocks(self):
+            return self.A, self.B
+
+        @property
+        def modes(self):
+            return self.d * self.A, self.B
+
+        def assemble(self, modes):
+            return modes[0] @ modes[1].T
+
+        def pullback(self, Z):
+            return self.d * Z.times(self.B), Z.adjoint_times(self.d * self.A)
+
+        def precondition(self, grads, damping=0.0):
+            return grads
+
+    i, j = np.nonzero(np.random.default_rng(0).random(SHAPE) < 0.7)
+    F = Stretched(draw(12, 2), draw(9, 2, seed=1))
+    state = sg.Observed(sg.Entries((i, j), SHAPE), draw(len(i), seed=2)).linearize(F)
+    for k in (0, 1):
+        D, h = draw(*F.blocks[k].shape, seed=3), 1e-6
+        up, down = (float(state.objective(F.moved(k, s * h * D))) for s in (1, -1))
+        slope = float(np.sum(state.gradient[k] * D))
+        assert (up - down) / (2 * h) == pytest.approx(slope, rel=1e-5)
+
+
 # ---- a loss
+
+
+def test_a_loss_that_counts_in_its_own_way_is_not_least_squares():
+    class Halved(sg.Squared):
+        def __call__(self, residual, t=0):
+            value, weight = super().__call__(residual)
+            return 0.5 * value, 0.5 * weight
+
+    i, j = np.nonzero(np.ones(SHAPE))
+    F = sg.LowRank(draw(12, 2), draw(9, 2, seed=1))
+    operator, y = sg.Entries((i, j), SHAPE), np.zeros(len(i))
+    whole, half_ = (
+        float(sg.Observed(operator, y, f()).linearize(F).value) for f in (sg.Squared, Halved)
+    )
+    assert half_ == pytest.approx(0.5 * whole)
 
 
 def test_a_loss_needs_a_curvature_where_blocks_are_solved():
@@ -349,7 +439,62 @@ def test_a_tensor_problem_of_the_documented_members_runs():
     assert problem.value_at_zero == pytest.approx(0.5 * float(truth.norm()) ** 2)
 
 
+def test_a_method_may_return_factors_alone():
+    def plain(problem, state):
+        return half(problem, state)[0]
+
+    truth = usv()
+    problem = Denoise(truth.full())
+    start = sg.LowRank(truth.U @ truth.S + 0.1 * draw(12, 2), truth.V)
+    found = [sg.solve(problem, start, method, max_iter=9).factors.L for method in (plain, half)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_an_incomparable_problem_that_diverges_is_rolled_back():
+    class Moving(Denoise):
+        comparable = False
+
+    Y = usv().full()
+    start = sg.LowRank(draw(12, 2), draw(9, 2, seed=1))
+    with pytest.warns(sg.DivergenceWarning, match="rolled back"):
+        result = sg.solve(Moving(Y), start, sg.ScaledGD(1e200), max_iter=20)
+    assert np.all(np.isfinite(result.factors.full()))
+
+
 # ---- a backend
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_factors_of_too_low_a_rank_do_as_well_on_a_device(dtype):
+    """Singular matrices are not looked for there, until a step fails and is repeated with care."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 2)) @ rng.standard_normal((2, 20))
+    i, j = np.nonzero(rng.random(X.shape) < 0.7)
+    y = X[i, j] + 0.1 * rng.standard_normal(len(i))
+
+    def solved(kind, blocks, method):
+        def to(x):
+            return torch.from_numpy(x) if kind == "torch" else x
+
+        problem = sg.Observed(sg.Entries((to(i), to(j)), X.shape), to(y.astype(dtype)))
+        start = sg.LowRank(*(to(B.astype(dtype)) for B in blocks))
+        return sg.solve(problem, start, method, max_iter=8).history[-1]["value"]
+
+    L, R = rng.standard_normal((30, 2)), rng.standard_normal((20, 2))
+    padded = [np.concatenate([B, 0 * B], axis=1) for B in (L, R)]
+    doubled = [np.concatenate([B, B], axis=1) for B in (L, R)]
+    for method in (sg.Alternating(), sg.Variational(), sg.ScaledGD(0.1)):
+        expected = solved("numpy", padded, method)
+        assert solved("torch", padded, method) == pytest.approx(expected, rel=1e-3)
+    expected = solved("numpy", doubled, sg.Alternating())
+    assert solved("torch", doubled, sg.Alternating()) == pytest.approx(expected, rel=1e-3)
+    # two equal columns are told apart by rounding alone: no two libraries agree
+    start = 0.5 * np.sum(((2 * L @ R.T)[i, j] - y) ** 2)
+    for method in (sg.Variational(), sg.ScaledGD(0.1)):
+        assert solved("torch", doubled, method) < 0.5 * start
+    nothing = [0 * L, 0 * R]
+    assert solved("torch", nothing, sg.ScaledGD()) == pytest.approx(0.5 * np.sum(y**2), rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -277,3 +277,28 @@ def test_offsets_for_a_given_rank_are_chosen_on_held_out_entries():
         data = data.scaled(data.magnitude())
         chosen = choosing.offsets_for_rank(Session(), data, 3, sides, 0).center
         assert chosen in (expected, "both") if expected == "rows" else chosen == expected
+
+
+@pytest.mark.parametrize("made", [sg.MatrixCompletion, sg.RobustPCA, sg.TensorCompletion])
+@pytest.mark.parametrize("center", ["none", "both"])
+def test_rows_of_another_precision_are_taken(made, center):
+    """A model of single precision fills rows of double precision, and the other way round."""
+    rng = np.random.default_rng(0)
+    shape = (12, 10, 8) if made is sg.TensorCompletion else (40, 20)
+    X = sg.datasets.low_rank_tensor(shape, 2, kappa=2, rng=0).full() * 10
+    X = X + 0.01 * rng.standard_normal(shape)
+    holes = np.where(rng.random(shape) < 0.8, X, np.nan)
+    for first, second in (("f4", "f8"), ("f8", "f4")):
+        sides = "columns" if made is sg.RobustPCA and center == "both" else center
+        model = made(2, center=sides, warm_start=True, random_state=0).fit(holes.astype(first))
+        rows = holes[:5].astype(second)
+        found = model.transform(rows)
+        assert found.dtype == np.dtype(second)
+        np.testing.assert_allclose(found, model.transform(rows.astype(first)), rtol=1e-3, atol=1e-3)
+        if made is not sg.RobustPCA:
+            seen = ~np.isnan(rows)
+            np.testing.assert_array_equal(found[seen], rows[seen])
+        model.partial_fit(rows)
+        assert model.factors_.shape[0] == shape[0] + 5
+        model.fit(holes.astype(second))
+        assert model.transform(rows).dtype == np.dtype(second)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -119,13 +121,11 @@ def inverse(G: Array, damping: float | Array = 0.0) -> Array:
     """
     xp = array_namespace(G)
     G = G + damping * identity(G.shape[0], like=G)
-    if hasattr(xp.linalg, "inv_ex"):
-        # Looking whether G is singular would make a device wait. With a little added to it, what
-        # is amplified lies where the partner vanishes, and does not change X.
-        little = 100 * epsilon(G) * xp.real(xp.linalg.trace(G))
-        plain, failed = xp.linalg.inv_ex(G)
-        held = xp.linalg.inv_ex(G + (little + smallest(G)) * identity(G.shape[0], like=G))[0]
-        return xp.where(failed != 0, held, plain)
+    unchecked = _unchecked(G, "inv_ex")
+    if unchecked is not None and G.shape[0]:
+        found, failed = unchecked(G)
+        large = xp.max(xp.abs(found)) * xp.max(xp.abs(G)) > 1 / epsilon(G)
+        return xp.where((failed != 0) | large, xp.full_like(found, math.nan), found)
     for attempt in (_plain_inverse, xp.linalg.pinv):
         try:
             return attempt(G)
@@ -147,30 +147,51 @@ def _plain_inverse(G: Array) -> Array:
     return found
 
 
+_careful: ContextVar[bool] = ContextVar("careful", default=False)
+
+
+@contextlib.contextmanager
+def careful() -> Iterator[None]:
+    """Look for singular matrices within a block, also where that makes a device wait.
+
+    Elsewhere `inverse` and `whitening` of singular matrices are NaN on libraries whose arrays may
+    be on a device; `solve` then repeats the step with care.
+    """
+    token = _careful.set(True)
+    try:
+        yield
+    finally:
+        _careful.reset(token)
+
+
+def _unchecked(G: Array, name: str) -> Callable[..., Any] | None:
+    """Return a function of the library of G that does not wait for errors, if there is one."""
+    found = getattr(array_namespace(G).linalg, name, None)
+    return None if _careful.get() else found
+
+
 def solve_systems(G: Array, b: Array) -> Array:
     """Return G⁻¹ b for stacks of small regular systems, without making a device wait."""
-    xp = array_namespace(G)
-    return xp.linalg.solve_ex(G, b)[0] if hasattr(xp.linalg, "solve_ex") else xp.linalg.solve(G, b)
+    unchecked = _unchecked(G, "solve_ex")
+    return array_namespace(G).linalg.solve(G, b) if unchecked is None else unchecked(G, b)[0]
 
 
 def invert_systems(G: Array) -> Array:
     """Return G⁻¹ for stacks of small regular matrices, without making a device wait."""
-    xp = array_namespace(G)
-    return xp.linalg.inv_ex(G)[0] if hasattr(xp.linalg, "inv_ex") else xp.linalg.inv(G)
+    unchecked = _unchecked(G, "inv_ex")
+    return array_namespace(G).linalg.inv(G) if unchecked is None else unchecked(G)[0]
 
 
 def whitening(G: Array) -> Array:
-    """Return T with Tᴴ G T = I on the range of a small positive semidefinite G.
-
-    Off that range it is 0, or vectors that G hardly sees, where finding the range would make a
-    device wait.
-    """
+    """Return T with Tᴴ G T = I on the range of a small positive semidefinite G, and 0 off it."""
     xp = array_namespace(G)
-    if hasattr(xp.linalg, "cholesky_ex") and G.shape[0]:
-        little = 10 * G.shape[0] * epsilon(G) * xp.real(xp.linalg.trace(G)) + smallest(G)
-        unit = identity(G.shape[0], like=G)
-        root = xp.linalg.cholesky_ex(G + little * unit)[0]
-        return adjoint(xp.linalg.solve_triangular(root, unit, upper=False))
+    unchecked = _unchecked(G, "cholesky_ex")
+    if unchecked is not None and G.shape[0]:
+        root, failed = unchecked(G)
+        pivots = xp.real(xp.linalg.diagonal(root)) ** 2
+        small = xp.min(pivots) <= 10 * G.shape[0] * epsilon(G) * xp.max(pivots)
+        T = adjoint(xp.linalg.solve_triangular(root, identity(G.shape[0], like=G), upper=False))
+        return xp.where((failed != 0) | small, xp.full_like(T, math.nan), T)
     values, vectors = xp.linalg.eigh(G)
     seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
     root = xp.where(seen, 1 / xp.sqrt(xp.where(seen, values, xp.ones_like(values))), 0 * values)

@@ -58,6 +58,12 @@ class Loss:
     kept: Array | None = None
     """Where the residuals are kept, for least squares over some of them."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # a subclass of Squared that counts in its own way is not least squares
+        if "__call__" in vars(cls) and "least_squares" not in vars(cls):
+            cls.least_squares = False
+
     def bind(self, operator: Operator) -> Loss:
         """Return the same loss, told what the measurements are.
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from array_api_compat import array_namespace
 
 from . import checks
-from .factors import Blocks, Factors
-from .linalg import inner
+from .factors import Blocks, Bordered, Factors, LowRank
+from .linalg import inner, is_complex
 from .problems import Problem
 from .state import State
 from .steps import (
@@ -176,7 +176,13 @@ class NonNegative:
     update: tuple[int, ...] = (0, 1)
 
     def __call__(self, problem: Problem, state: State) -> tuple[Factors, Any]:
-        view = state.view
+        view, first = state.view, state.factors
+        offsets = isinstance(first, Bordered) and (first.u is not None or first.v is not None)
+        if not isinstance(first, LowRank | Bordered) or offsets or is_complex(first.L):
+            raise TypeError(
+                "NonNegative needs real LowRank factors without offsets, not "
+                f"{type(first).__name__}; use ScaledGD with a projection"
+            )
         for k in self.update:
             for c in range(view.factors.blocks[k].shape[1]):
                 F = view.factors

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import checks
 from .factors import Factors
-from .linalg import is_complex, plain_float
+from .linalg import careful, is_complex, plain_float
 from .problems import Problem
 from .state import Memory, State
 from .stopping import Record, Stop, StoppingRule, gradient_norm, loss_change, time_limit
@@ -59,7 +59,8 @@ def iterate(
     while True:
         state = problem.linearize(factors, t, memory)
         yield state  # metrics, callbacks and stopping rules run here, off the clock
-        factors, kept = method(problem, state)
+        found = method(problem, state)
+        factors, kept = (found, None) if isinstance(found, Factors) else found
         memory = kept if isinstance(kept, Memory) else replace(state.memory, method=kept)
         t += 1
 
@@ -177,12 +178,13 @@ def solve(
     history: list[Record] = []
     state = init if isinstance(init, State) else None
     seen = _Seen(problem)
+    cautious = isinstance(problem.example, np.ndarray)  # NumPy looks, because it costs nothing
     verdict: Stop | None = None
     clock = _Clock()
     try:
         # overflow is detected and reported below
         quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
-        with quiet, _threads(problem):
+        with quiet, _threads(problem), contextlib.ExitStack() as with_care:
             with clock:
                 factors, t, memory = _start(problem, init)
                 states = iterate(problem, factors, method, t, memory)
@@ -193,6 +195,13 @@ def solve(
                 record = {"t": fresh.t, "value": value, "seconds": clock.seconds}
                 for name, metric in (metrics or {}).items():
                     record[name] = _plain(metric(fresh.factors))
+                if not math.isfinite(value) and state is not None and not cautious:
+                    # a Gram matrix may have been singular: repeat the step, and look
+                    cautious = True
+                    with_care.enter_context(careful())
+                    states = iterate(problem, state.factors, method, state.t, state.memory)
+                    next(states)
+                    continue
                 history.append(record)
                 if not math.isfinite(value):
                     break
@@ -347,7 +356,10 @@ class _Seen:
         """Return the best of them and of the last finite one."""
         if self.lowest is not None:
             return self.lowest
-        values = [plain_float(last.view.objective(factors)) for _, factors, _ in self.kept]
+        try:
+            values = [plain_float(last.view.objective(factors)) for _, factors, _ in self.kept]
+        except TypeError:  # a view that cannot be moved to other factors
+            return last
         k = min(range(len(values)), key=values.__getitem__)
         if plain_float(last.value) <= values[k]:
             return last

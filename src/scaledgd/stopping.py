@@ -72,7 +72,8 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
         value, zero = history[-1]["value"], state.problem.value_at_zero
         eps = epsilon(state.factors.blocks[0])
         # rounding is eps of the data, and a smooth loss is quadratic there
-        if value <= 20 * (eps**2 if state.problem.smooth else eps) * zero:
+        rounding = 20 * (eps**2 if state.problem.smooth else eps) * zero
+        if value <= rounding and math.isfinite(zero):
             return Stop(f"the loss vanished: {value:.2g}, from {zero:.2g} at X = 0")
         if len(history) > 1 and abs(history[-2]["value"] - value) <= tol * value:
             return Stop(f"the loss changed by less than {tol:.2g} of itself")

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, device
 from .ambient import Ambient
 from .factors import Bordered, Factors, LowRank
 from .kernels import RowSolution
-from .linalg import adjoint, gram, like, on_host, to_host
+from .linalg import adjoint, gram, is_complex, like, on_host, to_host
 from .problems import Problem
 from .state import State
 
@@ -211,6 +211,9 @@ def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
 
     In NumPy: the matrices are r × r, and a device would wait for its decompositions anyway.
     """
+    if not np.all(np.isfinite(first)) or not np.all(np.isfinite(second)):
+        lost = np.full_like(first, np.nan)  # the loop reports it
+        return lost, lost, lost[0]
     values, Q = np.linalg.eigh(first)
     values = np.where(values > 1e-28 * values[-1], values, 1e-28 * values[-1] + 0 * values)
     values = _positive(values)
@@ -274,6 +277,8 @@ class Variational:
                 "Variational needs LowRank or Bordered factors of observed entries, not "
                 f"{type(F).__name__}; use Alternating with a ridge"
             )
+        if is_complex(F.L):
+            raise TypeError("Variational is for real data; use Alternating with a ridge")
         coverage = state.view.coverage()
         posterior = current(state)
         for k in (0, 1):

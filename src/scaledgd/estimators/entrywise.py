@@ -347,9 +347,10 @@ class EntrywiseEstimator(LowRankEstimator):
 
     def _filled(self, data: LocalObservations) -> Array:
         """Return rows with the observed values as they are, and estimates elsewhere."""
-        filled = self._estimated(data)
+        xp, filled = array_namespace(data.y), self._estimated(data)
         if data.index is None:
-            return array_namespace(filled).asarray(data.y, copy=True)
+            return xp.asarray(data.y, copy=True)
+        filled = xp.astype(filled, data.y.dtype, copy=False)
         if data.size:
             filled[data.index] = data.y
         return filled

@@ -113,6 +113,17 @@ class LocalObservations(Observations):
         other.__dict__.update(_shared=self._shared, _counts=self._counts)
         return other
 
+    def in_precision_of(self, like: Array) -> LocalObservations:
+        """Return the values, and weights, in the precision of another array."""
+        if self.y.dtype == like.dtype:
+            return self
+        xp = array_namespace(self.y)
+        other = self.with_values(xp.astype(self.y, like.dtype))
+        other.__dict__.pop("_counts", None)
+        if self.weight is None:
+            return other
+        return replace(other, weight=xp.astype(self.weight, like.dtype))
+
     def scaled(self, size: float) -> LocalObservations:
         if self.__dict__.get("_scaled", (None,))[0] != size:
             self.__dict__["_scaled"] = size, self.with_values(scaled_by(self.y, size))

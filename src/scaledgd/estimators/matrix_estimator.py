@@ -132,6 +132,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         with all_or_nothing(self) as work:
             fresh, _ = read_matrix(work, X, observed, reset=False)
             self._same_library(fresh)
+            fresh = fresh.in_precision_of(self._model.observations.y)
             work._fit(fresh, self._kind, again=True, X=X)
         return self
 
@@ -210,6 +211,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             and self.rank_
             and self._rank() in (None, self.rank_)
             and same_library(data, model.observations)
+            and data.y.dtype == model.observations.y.dtype
             and 1e-3 < size < 1e3
         )
 

@@ -152,6 +152,7 @@ class MatrixModel(EntrywiseModel):
 
     def normalised(self, data: LocalObservations) -> LocalObservations:
         """Return data in the units of columns and divided by the size."""
+        data = data.in_precision_of(self.factors.R)
         return (data if self.units is None else self.units.apply(data)).scaled(self.size)
 
     def solve_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:

@@ -225,5 +225,5 @@ def position_of(fraction: float, size: int) -> int:
 
 
 def same_library(a: Observations, b: Observations) -> bool:
-    """Whether the arrays of two sets of observations can be mixed."""
+    """Whether the arrays of two sets of observations are of one library."""
     return array_namespace(a.example) is array_namespace(b.example)

@@ -279,8 +279,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             The share of the intervals that should contain the measurement.
         kind : {"model", "prediction", "conformal"}
             "model" uses the noise and the standard error of the coefficient, and is right if
-            the model is; "prediction" is the same. "conformal" uses the errors at measurements that the fit did not see,
-            and is right for any noise; it needs ``calibrate``.
+            the model is; "prediction" is the same. "conformal" uses the errors at measurements
+            that the fit did not see, and is right for any noise; it needs ``calibrate``.
 
         Returns
         -------

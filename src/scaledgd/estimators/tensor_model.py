@@ -112,7 +112,7 @@ class TensorModel(EntrywiseModel):
 
     def solve_slices(self, data: LocalObservations) -> tuple[Tucker, Array]:
         """Return the rows of the first factor, and the offset of every slice of mode 0."""
-        xp = array_namespace(data.y)
+        xp, data = array_namespace(data.y), data.in_precision_of(self.factors.core)
         data = data.scaled(self.size).shifted((None, *self.offsets[1:]))
         U = self.factors.factors
         own = xp.zeros_like(data.counts(0))

@@ -99,6 +99,7 @@ class _TensorEstimator(EntrywiseEstimator):
         self._check_params()
         fresh, _ = read_tensor(X, observed)
         self._same_library(fresh)
+        fresh = fresh.in_precision_of(self._model.observations.y)
         self._check_slices(fresh)
         with all_or_nothing(self) as work:
             work._fit(fresh, self._kind, again=True, X=X)
@@ -189,6 +190,7 @@ class _TensorEstimator(EntrywiseEstimator):
             model.factors.shape[1:] == data.shape[1:]
             and ranks in (None, model.factors.ranks)
             and same_library(data, model.observations)
+            and data.y.dtype == model.observations.y.dtype
             and 1e-3 < data.magnitude() / model.size < 1e3
             and {**model.settings, "rank": None} == {**self._asked(), "rank": None}
         )

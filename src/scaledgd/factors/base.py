@@ -34,6 +34,10 @@ class Factors:
     bilinear: ClassVar[bool] = False
     """Whether X = M₁ M₂ᵀ with the mode matrices M₁ and M₂, and nothing between them."""
 
+    rowwise: ClassVar[bool] = False
+    """Whether block k is mode matrix k, or some of its columns, so that kernels for the entries of
+    M₁ M₂ᵀ give its gradient."""
+
     multilinear: ClassVar[bool] = False
     """Whether X is linear in each block, so that methods may solve for one block at a time."""
 
@@ -44,17 +48,17 @@ class Factors:
     @property
     def default_step(self) -> float:
         """The step that ScaledGD takes where none is given."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define default_step")
 
     @property
     def blocks(self) -> Blocks:
         """The arrays that a method updates."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define blocks")
 
     @property
     def modes(self) -> Blocks:
         """The mode matrices M₁, M₂, … that span the modes of X."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define modes")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,7 +94,7 @@ class Factors:
         -------
         array of shape (m_1, ..., m_d)
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define assemble")
 
     def full(self) -> Array:
         """Return X itself, dense.
@@ -174,7 +178,7 @@ class Factors:
         -------
         tuple of arrays like the blocks
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define pullback")
 
     def precondition(self, grads: Blocks, damping: float | Array = 0.0) -> Blocks:
         """Return ScaledGD's direction: the gradients times inverse (damped) Gram matrices.
@@ -189,7 +193,7 @@ class Factors:
         -------
         tuple of arrays like the blocks
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define precondition")
 
     def moved(self, k: int, D: Array) -> Self:
         """Return the factors with D added to block k.

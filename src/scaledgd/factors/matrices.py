@@ -67,6 +67,7 @@ class _Bilinear(_MatrixFactors):
     """Matrices that are linear in L and in R: X changes by D partnerᴴ where L changes by D."""
 
     multilinear = True
+    rowwise = True
 
     @property
     def blocks(self) -> Blocks:

@@ -73,20 +73,26 @@ class Operator:
     """Whether the starts make `Symmetric` factors unless they are told otherwise."""
 
     fused: ClassVar[bool] = False
-    """Whether kernels over observed entries may stand in for `apply` and `adjoint`.
+    """Whether kernels over observed entries may stand in for `apply`, `adjoint` and `residual`.
 
     A subclass that overrides one of them loses it, unless it declares it again: its own
     measurements must not be bypassed."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "fused" not in vars(cls) and {"apply", "adjoint"} & vars(cls).keys():
-            cls.fused = False
+        if "fused" in vars(cls):
+            return
+        declared = next(base for base in cls.__mro__ if "fused" in vars(base))
+        own = any(
+            getattr(cls, name) is not getattr(declared, name)
+            for name in ("apply", "adjoint", "residual")
+        )
+        cls.fused = bool(getattr(declared, "fused", False)) and not own
 
     @property
     def measured(self) -> tuple[int, ...]:
         """The shape of A(X)."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define measured")
 
     @property
     def coordinates(self) -> tuple[Array, ...] | None:
@@ -109,7 +115,7 @@ class Operator:
         -------
         array of the shape `measured`
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define apply(factors)")
 
     def adjoint(self, w: Array) -> Ambient:
         """Return A*(w).
@@ -122,7 +128,7 @@ class Operator:
         -------
         Ambient
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define adjoint(w)")
 
     def residual(self, factors: Factors, y: Array) -> Array:
         """Return A(X) − y.
@@ -198,7 +204,10 @@ class Operator:
         -------
         Ambient
         """
-        raise TypeError(f"{type(self).__name__} does not observe entries one by one")
+        raise TypeError(
+            f"{type(self).__name__} does not observe entries one by one; use Alternating, or "
+            "ScaledGD"
+        )
 
     def spectral(self, y: Array, kept: int | None) -> Ambient:
         """Return what a spectral start decomposes: A*(y).

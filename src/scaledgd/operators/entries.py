@@ -133,7 +133,7 @@ class Entries(Operator):
         return factors.gather(self.index, y)
 
     def fuses(self, factors: Factors, y: Array) -> bool:
-        if not (self.fused and factors.bilinear and factors.multilinear):
+        if not (self.fused and factors.bilinear and factors.rowwise):
             return False
         return self.pattern.fuses(y, *factors.modes)
 
@@ -203,6 +203,8 @@ class Weighted(Around):
     operator: Operator
     root: Array
 
+    fused = True
+
     def __post_init__(self) -> None:
         checks.floating(root=self.root)
         checks.finite("root", self.root)
@@ -223,21 +225,25 @@ class Weighted(Around):
         return self.operator.adjoint(self.root * w)
 
     def rows(self, like: Array) -> RowSystems | None:
-        return self.operator.rows(like)
+        return self.operator.rows(like) if self.fused else None
 
     def coverage(self, w: Array | None, like: Array) -> Ambient:
+        if not self.fused:
+            return super().coverage(w, like)
         return self.operator.coverage(self.root**2 if w is None else self.root**2 * w, like)
 
     def solve_block(
         self, problem: BlockProblem, gradient: Array, weights: Array | None = None
     ) -> RowSolution:
+        if not self.fused:
+            return super().solve_block(problem, gradient, weights)
         whole = self.root**2 if weights is None else self.root**2 * weights
         return self.operator.solve_block(problem, gradient, whole)
 
     def fuses_rows(
         self, problem: BlockProblem, system: RowSystem, root: Array | None = None
     ) -> bool:
-        return self.operator.fuses_rows(problem, system, self._times(root))
+        return self.fused and self.operator.fuses_rows(problem, system, self._times(root))
 
     def fused_step(
         self, problem: BlockProblem, system: RowSystem, root: Array | None = None

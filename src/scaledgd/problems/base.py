@@ -8,12 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
 from ..factors import Blocks, Factors, LowRank, Tucker
 from ..kernels import RowSolution
-from ..linalg import identity
 
 if TYPE_CHECKING:
     from ..state import Memory, State
@@ -174,8 +173,8 @@ class View:
 
     def _missing(self, what: str) -> NoReturn:
         raise TypeError(
-            f"{type(self.problem).__name__} does not offer `{what}`, which this method needs; "
-            "use another method, such as ScaledGD, or give its view that member"
+            f"{type(self.problem).__name__} does not offer `{what}`, which this method, start or "
+            "stopping rule needs; use another one, or give its view that member"
         )
 
 
@@ -274,11 +273,12 @@ class Problem:
     @cached_property
     def _view_at_zero(self) -> View:
         """The view from X = 0, as factors of rank 1."""
-        blocks = [0 * identity(n, like=self.example)[:, :1] for n in self.shape]
+        xp, like = array_namespace(self.example), self.example
+        where = {"dtype": like.dtype, "device": device(like)}
+        blocks = [xp.zeros((n, 1), **where) for n in self.shape]
         if len(blocks) == 2:
             return self.linearize(LowRank(*blocks)).view
-        core = 0 * self.example[(slice(1),) * self.example.ndim]
-        core = array_namespace(core).reshape(core, (1,) * len(blocks))
+        core = xp.zeros((1,) * len(blocks), **where)
         return self.linearize(Tucker(tuple(blocks), core)).view
 
     @cached_property

@@ -229,7 +229,7 @@ class Observed(Problem):
         return self.loss.smooth
 
     def view(self, factors: Factors, t: int = 0, memory: Any = None) -> ObservedView:
-        if isinstance(self.loss, Squared):  # nothing to freeze: the residual may never be formed
+        if self.loss.least_squares:  # nothing to freeze: the residual may never be formed
             return ObservedView(self, factors, self.loss, memory)
         residual = self.operator.residual(factors, self.y)
         loss, memory = self.loss.freeze(residual, t, memory)
@@ -251,6 +251,9 @@ class Observed(Problem):
         -------
         array like block k
         """
+        if ridge is None and self.ridge is not None:
+            ridge = self.ridge[k]
+        ridge = None if ridge is None else ridge / self.scale
         return self.operator.exact_step(BlockProblem(factors, k, self.y, self.loss, ridge))
 
     def penalty(self, factors: Factors) -> Array | float:
