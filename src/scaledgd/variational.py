@@ -172,7 +172,9 @@ class Posterior:
         moments = [
             (gram(B) + S[:r, :r]) / size for B, S, size in zip(blocks, self.total, n, strict=True)
         ]
-        T, inverse, s = (like(x, F.L) for x in _balancing(*to_host(xp.stack(moments))))
+        # one array each way, because every copy makes a device wait
+        whole = like(np.concatenate(_balancing(*to_host(xp.stack(moments)))), F.L)
+        T, inverse, s = whole[:r, :], whole[r : 2 * r, :], whole[2 * r, :]
         turned = (blocks[0] @ T, blocks[1] @ adjoint(inverse))
         turned = tuple(
             xp.concat([B, whole[:, r:]], axis=1) for B, whole in zip(turned, F.blocks, strict=True)
@@ -207,13 +209,13 @@ class Posterior:
 
 
 def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
-    """Return T, its inverse, and the squares of the moments that both blocks have after it.
+    """Return T, its inverse, and a row with the squares of the moments of both blocks after it.
 
     In NumPy: the matrices are r × r, and a device would wait for its decompositions anyway.
     """
     if not np.all(np.isfinite(first)) or not np.all(np.isfinite(second)):
         lost = np.full_like(first, np.nan)  # the loop reports it
-        return lost, lost, lost[0]
+        return lost, lost, lost[:1]
     values, Q = np.linalg.eigh(first)
     values = np.where(values > 1e-28 * values[-1], values, 1e-28 * values[-1] + 0 * values)
     values = _positive(values)
@@ -222,7 +224,7 @@ def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
     s = _positive(np.where(s > 1e-40 * s[0], s, 1e-40 * s[0] + 0 * s))
     quarter = np.sqrt(np.sqrt(s))
     T = (Q / np.sqrt(values)[None, :]) @ U * quarter[None, :]
-    return T, (U / quarter[None, :]).T @ root.T, s
+    return T, (U / quarter[None, :]).T @ root.T, s[None, :]
 
 
 def _products(coverage: Ambient, k: int, M: Array) -> Array:
