@@ -302,3 +302,19 @@ def test_rows_of_another_precision_are_taken(made, center):
         assert model.factors_.shape[0] == shape[0] + 5
         model.fit(holes.astype(second))
         assert model.transform(rows).dtype == np.dtype(second)
+
+
+def test_a_table_of_noise_in_unlike_units_is_filled_with_column_means():
+    """Nothing low-rank is there, and offsets of rows would only add their own noise."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 12)) * np.geomspace(1, 1e4, 12) + np.geomspace(1e4, 1, 12)
+    hidden = rng.random(X.shape) < 0.7
+    Y = np.where(hidden, np.nan, X)
+    model = sg.MatrixCompletion(random_state=0).fit(Y)
+    means = np.broadcast_to(np.nanmean(Y, axis=0), X.shape)
+    ours, plain = (
+        np.sqrt(np.mean(((Z - X) / X.std(0))[hidden] ** 2)) for Z in (model.reconstruct(), means)
+    )
+    assert (model.rank_, model.center_) == (0, "columns")
+    assert not model.row_offset_.any()
+    assert ours == pytest.approx(plain, rel=5e-3)

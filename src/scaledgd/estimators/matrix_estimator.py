@@ -244,8 +244,12 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         return usual_units(data)
 
     def _offsets_are_missing(self, fit: TableFit) -> bool:
-        """Whether nothing low-rank was found, and no offsets either, though they were open."""
+        """Whether nothing low-rank was found, and no offsets either, though they were open.
+
+        Units of columns are offsets: where there are some, zero is the mean of a column.
+        """
         free = self._open and self.center == "auto" and self._outliers() is None
+        free = free and fit.reading.units is None
         none = not table_factors(fit.state).rank and fit.reading.choice.center == "none"
         return free and none and not self._non_negative and self.ridge == "auto"
 
