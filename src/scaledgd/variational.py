@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, device
 from .ambient import Ambient
 from .factors import Bordered, Factors, LowRank
 from .kernels import RowSolution
-from .linalg import adjoint, gram, is_complex, like, on_host, to_host
+from .linalg import adjoint, gram, is_complex, like, on_host, smallest, to_host
 from .problems import Problem
 from .state import State
 
@@ -237,7 +237,7 @@ def _products(coverage: Ambient, k: int, M: Array) -> Array:
 
 def _positive(x: Array) -> Array:
     xp = array_namespace(x)
-    tiny = float(xp.finfo(x.dtype).smallest_normal)
+    tiny = smallest(x)
     return xp.where(x > tiny, x, xp.zeros_like(x) + tiny)
 
 

@@ -347,10 +347,10 @@ class EntrywiseEstimator(LowRankEstimator):
 
     def _filled(self, data: LocalObservations) -> Array:
         """Return rows with the observed values as they are, and estimates elsewhere."""
-        xp, filled = array_namespace(data.y), self._estimated(data)
+        xp = array_namespace(data.y)
         if data.index is None:
             return xp.asarray(data.y, copy=True)
-        filled = xp.astype(filled, data.y.dtype, copy=False)
+        filled = xp.astype(self._estimated(data), data.y.dtype, copy=False)
         if data.size:
             filled[data.index] = data.y
         return filled

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from array_api_compat import array_namespace
 
+from ..linalg import smallest
 from . import validation
 from .local_observations import LocalObservations
 from .uncertainty import Spread, conformal_quantile, conformal_scores, student_quantile
@@ -144,7 +145,7 @@ class EntrywiseModel(ABC):
         """Return how far off a new observation is expected to be: the unit of the scores."""
         spread, xp = self.spread(), array_namespace(self.observations.y)
         std = xp.sqrt(spread.variance(index) + spread.noise)
-        little = 1e-12 * self.observations.magnitude() + float(xp.finfo(std.dtype).smallest_normal)
+        little = 1e-12 * self.observations.magnitude() + smallest(std)
         return std * self.unit(index) + little
 
     def scores_of(self, held: LocalObservations | None, clip: Any) -> Array | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..factors import Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
+from ..linalg import to_host
 from ..methods import CurvatureMemory
 from ..state import Memory
 from ..steps import StepMemory, line_search
@@ -40,9 +41,7 @@ def packable(cls: type) -> type:
     return cls
 
 
-def host(x: Any) -> Any:
-    """Return an array as a NumPy array in the memory of this machine."""
-    return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+host = to_host
 
 
 def plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, device
 
 from ..factors import Factors, LowRank, Tucker
 from ..kernels import numbered
-from ..linalg import epsilon, fix_signs, unfold
+from ..linalg import epsilon, fix_signs, smallest, unfold
 from ..operators import Sensing
 from ..state import State
 from . import validation
@@ -143,7 +143,7 @@ class RegressionModel:
         """Return how far off new measurements are expected to be."""
         xp = array_namespace(A)
         share = 1 + self.information.leverage(self.factors, A)
-        tiny = float(xp.finfo(A.dtype).smallest_normal)
+        tiny = smallest(A)
         return math.sqrt(self.noise_variance) * xp.sqrt(share) + tiny
 
     def known(self, std: Array) -> Array:

@@ -107,11 +107,7 @@ class ObservedView(View):
     def _block(
         self, k: int, at: Factors | None, ridge: Array | None, steps: int, spread: bool
     ) -> RowSolution:
-        problem = self.problem
-        if ridge is None and problem.ridge is not None:
-            ridge = problem.ridge[k]
-        if ridge is not None:
-            ridge = ridge / problem.scale
+        problem, ridge = self.problem, self.problem.ridge_of(k, ridge)
         where = self.factors if at is None else at
         known = self._residual if where is self.factors else None
         return problem.operator.step_block(
@@ -251,10 +247,25 @@ class Observed(Problem):
         -------
         array like block k
         """
-        if ridge is None and self.ridge is not None:
-            ridge = self.ridge[k]
-        ridge = None if ridge is None else ridge / self.scale
+        ridge = self.ridge_of(k, ridge)
         return self.operator.exact_step(BlockProblem(factors, k, self.y, self.loss, ridge))
+
+    def ridge_of(self, k: int, given: Array | None = None) -> Array | None:
+        """Return the ridge of block k beside a loss that is not multiplied by `scale`.
+
+        Parameters
+        ----------
+        k : int
+        given : array, optional
+            Replaces the ridge of the problem.
+
+        Returns
+        -------
+        array or None
+        """
+        if given is None and self.ridge is not None:
+            given = self.ridge[k]
+        return None if given is None else given / self.scale
 
     def penalty(self, factors: Factors) -> Array | float:
         """Return ½ Σ_k Σ λ_k |B_k|².
