@@ -31,7 +31,7 @@ FEWEST = 50
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user may say about a fit."""
+    """Options of a fit that a user may set."""
 
     rank: Any = "auto"
     center: str = "auto"
@@ -201,7 +201,7 @@ def _common_units(values: Array, test: LocalObservations, units: Any) -> Array:
 def _parted(
     observed: LocalObservations, hidden: Array
 ) -> tuple[LocalObservations, LocalObservations]:
-    """What is known, and what is held out."""
+    """Return the cells to fit and the cells that are held out."""
     from ..estimators.local_observations import LocalObservations
 
     kept = ~hidden
@@ -253,7 +253,7 @@ def _fit(model: Any, data: LocalObservations | Array) -> None:
 
 
 def _quietly(work: Callable[[], None]) -> tuple[str, ...]:
-    """What was warned of meanwhile."""
+    """Do some work, and return the warnings that it raised."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()

@@ -33,7 +33,7 @@ REFUSED = (
 
 
 class _RefusedError(ValueError):
-    """Nothing but entries of the fit."""
+    """X holds only entries that the model was fitted to."""
 
 
 class EntrywiseEstimator(LowRankEstimator):

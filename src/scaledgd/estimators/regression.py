@@ -61,7 +61,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class CoefficientFit:
-    """What a search ends with."""
+    """The result of a fit, before it becomes a model."""
 
     state: State
     reading: CoefficientReading
