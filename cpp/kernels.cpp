@@ -355,10 +355,11 @@ void form(const Solve<T>& p, int64_t i, T* v, T* y, T* x, T* g, T* c, int64_t mo
     if (p.whole)
         for (int64_t k = 0; k < q; ++k)
             for (int64_t j = k; j < q; ++j) G[k * qp + j] = p.whole[k * q + j] - G[k * qp + j];
-    if (const int64_t m = fill_ridge(p, i, v, y)) account(m);
+    // relative to the data: the ridge of a column that vanishes is huge, and must not hold the others
     double size = 0;
     for (int64_t k = 0; k < q; ++k) size = G[k * qp + k] > size ? G[k * qp + k] : size;
-    for (int64_t k = 0; k < q; ++k) G[k * qp + k] += p.jitter * (size > 0 ? size : 1);
+    if (const int64_t m = fill_ridge(p, i, v, y)) account(m);
+    for (int64_t k = 0; k < q; ++k) G[k * qp + k] += p.jitter * (size > 1e-12 ? size : 1);
 }
 
 template <class T>

@@ -112,9 +112,9 @@ class Spread:
         for first in range(0, data.shape[mode], step):
             last = min(first + step, data.shape[mode])
             G = rows.row_grams(design, mode, first, last, data.weight)
-            G = G + (T.T * (ridge if ridge.ndim == 1 else ridge[first:last, None, :])) @ T
             size = xp.max(xp.linalg.diagonal(G), axis=1)
             size = xp.where(size > 0, size, xp.ones_like(size))
+            G = G + (T.T * (ridge if ridge.ndim == 1 else ridge[first:last, None, :])) @ T
             yield first, last, T, G + JITTER * size[:, None, None] * identity(q, like=G)
 
     def _systems(self, mode: int, index: Index) -> Any:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .design import Contracted, Design, Index, Rows, RowSolution, RowSystem
+from .design import Contracted, Design, Index, Products, Rows, RowSolution, RowSystem
 from .entries import JITTER, Grid, Pattern, RowSystems, numbered
 
 Array = Any
@@ -31,6 +32,7 @@ __all__ = [
     "Grid",
     "Index",
     "Pattern",
+    "Products",
     "RowSolution",
     "RowSystem",
     "RowSystems",
@@ -47,6 +49,7 @@ class Backend(Protocol):
 
     def pattern(self, index: Index, shape: tuple[int, ...]) -> Pattern: ...
     def grid(self, shape: tuple[int, ...]) -> Grid: ...
+    def chunks(self, like: Array, width: int, target: int = 0) -> Iterator[slice]: ...
     def gather(
         self,
         modes: tuple[Array, ...],

@@ -286,14 +286,16 @@ class CppPattern(SciPyPattern):
     def solve_rows(
         self, system: RowSystem, target: Array, weights: Array | None = None
     ) -> RowSolution:
-        if not suits(target, system.ridge, weights, *system.design.arrays):
+        loops = isinstance(system.design, Rows | Contracted)
+        if not loops or not suits(target, system.ridge, weights, *system.design.arrays):
             return super().solve_rows(system, target, weights)
         systems = _Systems(system)
         root = None if weights is None else self.arranged(np.sqrt(weights), system.mode)
         return systems.solve(self.entries(system.mode), target=target @ systems.T, root=root)
 
     def steps(self, system: RowSystem, root: Array | None, *arrays: Array | None) -> bool:
-        return suits(*arrays, root, system.ridge, *system.design.arrays)
+        loops = isinstance(system.design, Rows | Contracted)
+        return loops and suits(*arrays, root, system.ridge, *system.design.arrays)
 
     def step_rows(
         self,

@@ -6,6 +6,7 @@ other factors.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -109,6 +110,46 @@ class Contracted:
     @property
     def arrays(self) -> tuple[Array, ...]:
         return (self.core, *self.modes)
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """v is the entrywise product of the rows of all other mode matrices, times `turn`."""
+
+    modes: tuple[Array, ...]
+    others: tuple[int, ...]
+    turn: Array | None = None
+
+    def columns(self, index: Index, part: Array | slice) -> Array:
+        xp = array_namespace(*self.modes)
+        rows = [
+            xp.take(M, index[j][part], axis=0).T
+            for M, j in zip(self.modes, self.others, strict=True)
+        ]
+        v = math.prod(rows[1:], start=rows[0])
+        return v if self.turn is None else self.turn.T @ v
+
+    def everything(self) -> Array:
+        xp, V = array_namespace(*self.modes), self.modes[0]
+        for M in self.modes[1:]:
+            V = xp.reshape(V[:, None, :] * M[None, :, :], (-1, M.shape[1]))
+        return V if self.turn is None else V @ self.turn
+
+    def gram(self) -> Array:
+        grams = [M.T @ conj(M) for M in self.modes]
+        G = math.prod(grams[1:], start=grams[0])
+        return G if self.turn is None else self.turn.T @ G @ conj(self.turn)
+
+    def transformed(self, T: Array) -> Products:
+        return Products(self.modes, self.others, T if self.turn is None else self.turn @ T)
+
+    @property
+    def width(self) -> int:
+        return int((self.modes[0] if self.turn is None else self.turn).shape[1])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return self.modes
 
 
 def kronecker(rows: list[Array]) -> Array:

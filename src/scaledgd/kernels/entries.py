@@ -140,11 +140,12 @@ class RowSystems:
         for first in range(0, n, rows):
             last = min(first + rows, n)
             G = self.row_grams(design, system.mode, first, last, weights)
+            # the ridge of a column that vanishes is huge, and must not hold the others
+            size = xp.max(xp.real(xp.linalg.diagonal(G)), axis=1)
+            size = xp.where(size > 1e-12, size, xp.ones_like(size))
             if ridge is not None:
                 held = ridge if ridge.ndim == 1 else ridge[first:last, None, :]
                 G = G + (adjoint(T) * held) @ T
-            size = xp.max(xp.real(xp.linalg.diagonal(G)), axis=1)
-            size = xp.where(size > 0, size, xp.ones_like(size))
             little = xp.astype(jitter(G) * size, G.dtype)[:, None, None]
             # row by row x G = t, that is Gᵀ xᵀ = tᵀ
             G = xp.matrix_transpose(G + little * identity(q, like=G))
@@ -260,6 +261,21 @@ class Pattern(RowSystems):
             else:
                 result = result + self.backend.scatter(i, products, self.shape[keep])
         return xp.moveaxis(xp.reshape(result, (-1, *widths)), 0, keep)
+
+    def columnwise(self, weights: Array, modes: tuple[Array, ...], skip: int) -> Array:
+        """Contract the array with `weights` on the pattern, as `Ambient.columnwise` says."""
+        xp = array_namespace(weights)
+        columns = {j: compact(conj(M).T) for j, M in enumerate(modes) if j != skip}
+        width = next(iter(columns.values())).shape[0]
+        result: Any = 0
+        for part in self.backend.chunks(weights, 2 * width, self.shape[skip]):
+            product = weights[part][None, :]
+            for j, M in columns.items():
+                product = product * xp.take(M, self.index[j][part], axis=1)
+            result = result + self.backend.scatter(
+                self.index[skip][part], product, self.shape[skip]
+            )
+        return result
 
     def tucker_gradients(
         self, weights: Array, modes: tuple[Array, ...], core: Array
