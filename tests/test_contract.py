@@ -518,8 +518,10 @@ def test_an_iteration_on_a_device_synchronises_once(method, most, monkeypatch):
                 seen.append(name)
             return function(*args, **(kwargs or {}))
 
-    read = sg.variational.to_host
-    monkeypatch.setattr(sg.variational, "to_host", lambda x: seen.append("to_host") or read(x))
+    read = sg.variational.posterior.to_host
+    monkeypatch.setattr(
+        sg.variational.posterior, "to_host", lambda x: seen.append("to_host") or read(x)
+    )
     plain, _ = sg.datasets.matrix_completion(60, 50, rank=3, kappa=5, p=0.5, rng=0)
     index = tuple(torch.from_numpy(np.ascontiguousarray(i)) for i in plain.operator.index)
     y = torch.from_numpy(plain.y)

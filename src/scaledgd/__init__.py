@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import datasets, metrics
-from .factors import Bordered, Factors, LowRank, Symmetric, Tucker
+from .factors import CP, Bordered, Factors, LowRank, Symmetric, Tucker
 from .files import FileError
 from .growth import grown, mixed
 from .initialize import diagonal_deleted, hosvd, incoherence, small_random, spectral
@@ -22,7 +22,7 @@ from .state import Memory, State
 from .steps import geometric, line_search, polyak
 from .stopping import Stop, gradient_norm, loss_change, time_limit
 from .thresholds import median_threshold, thresholds
-from .variational import Posterior, Variational
+from .variational import Posterior, Variational, joint
 
 if TYPE_CHECKING:
     from .estimators import (
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "CP",
     "Absolute",
     "Alternating",
     "BlockSplit",
@@ -117,6 +118,7 @@ __all__ = [
     "hosvd",
     "incoherence",
     "iterate",
+    "joint",
     "line_search",
     "load",
     "loss_change",

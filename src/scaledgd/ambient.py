@@ -5,6 +5,7 @@ Methods and starts need nothing of Z but its contractions with mode matrices.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ from .linalg import adjoint, conj, is_complex, magnitude2, mode_product, mode_pr
 
 Array = Any
 Modes = tuple[Array, ...]
+
+BLOCK = 1 << 21
+"""Numbers in a temporary of a dense contraction."""
 
 
 class Ambient:
@@ -27,6 +31,21 @@ class Ambient:
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         """Return Z ×_j modes[j]ᴴ for every mode j but `skip`."""
         raise NotImplementedError
+
+    def columnwise(self, modes: Modes, skip: int) -> Array:
+        """Contract Z with column c of conj(modes[j]) for every j but `skip`, for each c.
+
+        The array has the shape of ``modes[skip]``, which may have other columns or be None.
+        """
+        one = next(M for j, M in enumerate(modes) if j != skip)
+        xp = array_namespace(one)
+        found = []
+        for c in range(one.shape[1]):
+            columns = tuple(
+                one[:1, :1] if j == skip else M[:, c : c + 1] for j, M in enumerate(modes)
+            )
+            found.append(xp.reshape(self.contract(columns, skip), (-1, 1)))
+        return xp.concat(found, axis=1)
 
     def times(self, V: Array) -> Array:
         """Return Z V, for a matrix Z."""
@@ -64,6 +83,24 @@ class Dense(Ambient):
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         return mode_products(self.array, [adjoint(M) for M in modes], skip)
 
+    def columnwise(self, modes: Modes, skip: int) -> Array:
+        xp, shape = array_namespace(self.array), self.shape
+        others = [j for j in range(len(shape)) if j != skip]
+        last = max(others, key=lambda j: shape[j])  # a product of matrices sums the longest mode
+        rest = [j for j in others if j != last]
+        Z = xp.permute_dims(self.array, (skip, *rest, last))
+        B = conj(modes[last])
+        rows = max(1, BLOCK // (B.shape[1] * math.prod(shape[j] for j in rest)))
+        found = []
+        for first in range(0, shape[skip], rows):
+            part = Z[first : first + rows, ...]
+            total = xp.reshape(part, (-1, shape[last])) @ B
+            for j in reversed(rest):
+                total = xp.reshape(total, (-1, shape[j], B.shape[1]))
+                total = xp.sum(total * conj(modes[j])[None, :, :], axis=1)
+            found.append(xp.reshape(total, (-1, B.shape[1])))
+        return xp.concat(found)
+
     def unfold(self, mode: int) -> Ambient:
         return Dense(unfold(self.array, mode))
 
@@ -86,6 +123,9 @@ class Sparse(Ambient):
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         return self.pattern.contract(self.weights, modes, skip)
+
+    def columnwise(self, modes: Modes, skip: int) -> Array:
+        return self.pattern.columnwise(self.weights, modes, skip)
 
     def tucker_gradients(self, modes: Modes, core: Array) -> tuple[Array, ...]:
         return self.pattern.tucker_gradients(self.weights, modes, core)

@@ -210,6 +210,22 @@ class Kept(Loss):
 
 
 @dataclass(frozen=True, eq=False)
+class Reweighted(Loss):
+    """Least squares with a weight per measurement, over what another frozen loss keeps."""
+
+    weight: Array
+    inside: Loss
+
+    def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
+        gradient = self.curvature(residual) * residual
+        return 0.5 * array_namespace(residual).sum(gradient * residual), gradient
+
+    def curvature(self, residual: Array) -> Array:
+        kept = self.inside.curvature(residual)
+        return self.weight if kept is None else kept * self.weight
+
+
+@dataclass(frozen=True, eq=False)
 class TopTrim(Loss):
     """Hard trimming of the largest residuals of every row and column, ½ ‖r − T[r]‖².
 

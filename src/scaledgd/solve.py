@@ -24,6 +24,8 @@ Array = Any
 
 Method = Callable[[Problem, State], tuple[Factors, Any]]
 Init = Callable[[Problem], Factors]
+Begun = Callable[[Problem], State]
+"""A start that also says what the method remembers there."""
 
 
 def iterate(
@@ -125,7 +127,7 @@ class DivergenceWarning(RuntimeWarning):
 
 def solve(
     problem: Problem,
-    init: Init | Factors | State,
+    init: Init | Begun | Factors | State,
     method: Method,
     *,
     max_iter: int = 100,
@@ -299,12 +301,13 @@ class _Clock:
         self.seconds += time.perf_counter() - self._since
 
 
-def _start(problem: Problem, init: Init | Factors | State) -> tuple[Factors, int, Memory]:
+def _start(problem: Problem, init: Init | Begun | Factors | State) -> tuple[Factors, int, Memory]:
     """Return the first factors, their t, and what is remembered there."""
-    if isinstance(init, State):
-        factors, t, memory = init.factors, init.t, init.memory
+    found: Any = init(problem) if callable(init) else init
+    if isinstance(found, State):
+        factors, t, memory = found.factors, found.t, found.memory
     else:
-        factors, t, memory = init(problem) if callable(init) else init, 0, Memory()
+        factors, t, memory = found, 0, Memory()
     if not isinstance(factors, Factors):
         raise TypeError(
             "init must be a start such as spectral(rank), factors such as LowRank(L, R), or "

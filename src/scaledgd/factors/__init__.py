@@ -5,7 +5,8 @@ preconditions those gradients with inverse Gram matrices.
 """
 
 from .base import Blocks, Factors
+from .cp import CP
 from .matrices import Bordered, LowRank, Symmetric
 from .tucker import Tucker
 
-__all__ = ["Blocks", "Bordered", "Factors", "LowRank", "Symmetric", "Tucker"]
+__all__ = ["CP", "Blocks", "Bordered", "Factors", "LowRank", "Symmetric", "Tucker"]

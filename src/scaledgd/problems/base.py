@@ -154,6 +154,28 @@ class View:
         """
         self._missing("block_step")
 
+    def reweighted(self, weight: Array) -> View:
+        """Return the view with a weight per measurement.
+
+        Parameters
+        ----------
+        weight : array of the shape of the measurements
+
+        Returns
+        -------
+        View
+        """
+        self._missing("reweighted")
+
+    def pulled(self) -> Ambient:
+        """Return A*(w y): the data, weighted as the frozen loss weighs them.
+
+        Returns
+        -------
+        Ambient
+        """
+        self._missing("pulled")
+
     def block_solution(
         self, k: int, *, at: Factors | None = None, ridge: Array | None = None
     ) -> RowSolution:

@@ -15,7 +15,7 @@ from ..ambient import Ambient
 from ..factors import Blocks, Factors
 from ..kernels import RowSolution
 from ..linalg import inner, is_complex, magnitude2
-from ..losses import Loss, Squared
+from ..losses import Loss, Reweighted, Squared
 from ..operators import BlockProblem, Operator
 from .base import Problem, View
 
@@ -84,6 +84,16 @@ class ObservedView(View):
 
     def moved(self, factors: Factors) -> ObservedView:
         return ObservedView(self.problem, factors, self.loss, self.memory)
+
+    def reweighted(self, weight: Array) -> ObservedView:
+        loss = Reweighted(weight, self.loss)
+        return ObservedView(self.problem, self.factors, loss, self.memory, self._residual)
+
+    def pulled(self) -> Ambient:
+        y = self.problem.y
+        plain = self.loss.least_squares and self.loss.kept is None
+        kept = None if plain else self.loss.curvature(self.residual)
+        return self.problem.operator.adjoint(y if kept is None else kept * y)
 
     def ambient(self) -> Ambient:
         weight, scale = self.loss(self.residual)[1], self.problem.scale

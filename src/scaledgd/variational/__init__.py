@@ -1,0 +1,7 @@
+"""Low rank, noise and gross errors in one model, whose parameters the data determine."""
+
+from .full import solved
+from .method import Variational, current, joint, mean_square
+from .posterior import Posterior, some
+
+__all__ = ["Posterior", "Variational", "current", "joint", "mean_square", "solved", "some"]

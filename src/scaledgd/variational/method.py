@@ -1,0 +1,212 @@
+"""The method: alternating least squares with priors, noise and weights learnt from the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from .. import checks
+from ..factors import Bordered, Factors, LowRank
+from ..initialize import Seed
+from ..linalg import is_complex
+from ..problems import Observed, Problem
+from ..state import State
+from . import diagonal, full
+from .noise import entry_noise, one_noise
+from .posterior import Posterior, Rows
+
+Array = Any
+
+FLOOR = 1e-26
+"""Share of the mean square of the data below which noise is rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variational:
+    """`Alternating` with a ridge learnt from the data: for noise, and rows with few entries.
+
+    Rows of L and R have normal priors, one variance per column. The variances, the level of
+    the noise and the uncertainty of each row are estimated along the way (variational Bayes
+    with automatic relevance determination). Rows with few observations are shrunk, columns that
+    noise explains vanish, and as the residual vanishes so does the ridge. Begin near a fit, or
+    with `joint`: from other starts everything looks like noise.
+
+    What it has learnt is ``state.memory.method``, a `Posterior`.
+
+    Parameters
+    ----------
+    full : bool
+        Whether the whole covariances of rows are kept, and not only their diagonals. Better
+        for ranks above the true one and for few entries per row; it takes memory for
+        (n1 + n2) r² numbers.
+    columns : bool
+        Whether every column of X has a noise level of its own.
+    freedom : float, optional
+        Degrees of freedom of Student's t distribution of the noise, for gross errors: 1 rejects
+        the most. Normal noise by default.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_completion(90, 80, rank=2, kappa=3, p=0.5, rng=0)
+    >>> noise = 1e-3 * np.random.default_rng(0).standard_normal(problem.y.shape)
+    >>> noisy = sg.Observed(problem.operator, problem.y + noise)
+    >>> result = sg.solve(noisy, sg.joint(6), sg.Variational(full=True), max_iter=30)
+    >>> np.linalg.svd(result.factors.full())[1][1:4].round(2)
+    array([0.33, 0.  , 0.  ])
+    """
+
+    full: bool = False
+    columns: bool = False
+    freedom: float | None = None
+
+    advice: ClassVar[str] = "begin closer to a fit, with `Alternating`, `grown` or `joint`"
+
+    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Any]:
+        F = state.factors
+        if not isinstance(F, LowRank | Bordered):
+            raise TypeError(
+                "Variational needs LowRank or Bordered factors of observed entries, not "
+                f"{type(F).__name__}; use Alternating with a ridge"
+            )
+        if is_complex(F.L):
+            raise TypeError("Variational is for real data; use Alternating with a ridge")
+        posterior, view = current(state), state.view
+        if posterior.weight is not None:
+            view = view.reweighted(posterior.weight)
+        size = full if self.full else diagonal
+        F, posterior = size.sweep(view, F, posterior)
+        unsure = size.unsure_factors(F, posterior)
+        floor = FLOOR * mean_square(problem)
+        if self.columns or self.freedom is not None:
+            if not isinstance(problem, Observed):
+                raise TypeError("noise of columns and Student weights need an Observed problem")
+            settings = self.columns, self.freedom
+            posterior = entry_noise(problem, F, posterior, unsure, floor, *settings)
+        else:
+            posterior = one_noise(view.moved(F), F, posterior, unsure, floor)
+        return posterior.balanced(F)
+
+
+def current(state: State) -> Posterior:
+    """Return what a state remembers, or the first posterior of its factors.
+
+    Parameters
+    ----------
+    state : State
+
+    Returns
+    -------
+    Posterior
+    """
+    F, known = state.factors, state.memory.method
+    assert isinstance(F, LowRank | Bordered)
+    widths = [B.shape[1] for B in F.blocks]
+    if isinstance(known, Posterior) and [v.shape[0] for v in known.prior] == widths:
+        return known
+    return Posterior.first(F, 2 * float(state.value) / max(1, state.problem.size))
+
+
+def mean_square(problem: Problem) -> float:
+    """Return the mean square of the data.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    float
+    """
+    return 2 * float(problem.value_at_zero) / max(1, problem.size)
+
+
+def joint(
+    rank: int,
+    share: float = 0.9,
+    *,
+    start: Rows | None = None,
+    variance: float | None = None,
+    rng: Seed = 0,
+) -> Callable[[Problem], State]:
+    """Return a start for `Variational`: random factors of the full rank, and their priors.
+
+    All columns begin alike, with priors that together explain a share of the variance of the
+    data; the rest is noise. The method then finds which of the columns the data support.
+
+    Parameters
+    ----------
+    rank : int
+        An upper bound.
+    share : float in (0, 1)
+        The part of the variance that is not noise: .5 for ratings, .99 and more where there is
+        little noise. It matters little if whole covariances are kept.
+    start : LowRank or Bordered, optional
+        Says which offsets there are, and where they begin; its low-rank part is replaced.
+    variance : float, optional
+        What the low-rank part and the noise explain together; by default the mean square of what
+        the offsets of `start` leave.
+    rng : int or numpy.random.Generator
+
+    Returns
+    -------
+    start
+        A function of the problem that returns a `State`.
+
+    Examples
+    --------
+    >>> import scaledgd as sg
+    >>> problem, truth = sg.datasets.matrix_completion(60, 50, rank=3, kappa=5, p=0.5, rng=0)
+    >>> result = sg.solve(problem, sg.joint(6), sg.Variational(full=True), max_iter=40)
+    >>> bool(sg.metrics.relative_error(result.factors, truth) < 1e-5)
+    True
+    """
+    rank = checks.count("rank", rank, least=1)
+    share = checks.number("share", share, least=0, most=1, open_=True)
+
+    def begin(problem: Problem) -> State:
+        like = problem.example
+        xp, there = array_namespace(like), device(like)
+        seeded = np.random.default_rng(rng)
+
+        def random(n: int, scale: float) -> Array:
+            drawn = scale * seeded.standard_normal((n, rank))
+            return xp.asarray(drawn, dtype=like.dtype, device=there)
+
+        offsets = start
+        if offsets is None:
+            blank = [random(n, 0.0)[:, :0] for n in problem.shape]
+            offsets = Bordered(*blank)
+        r = offsets.rank
+        left = variance
+        if left is None:
+            empty = offsets.with_blocks(tuple(_columns(B, r, 0 * B[:, :0]) for B in offsets.blocks))
+            left = 2 * float(problem.linearize(empty).value) / max(1, problem.size)
+        left = max(left, 1e-300)
+        each = math.sqrt(share * left / rank)
+        blocks = tuple(
+            _columns(B, r, random(n, math.sqrt(each)))
+            for B, n in zip(offsets.blocks, problem.shape, strict=True)
+        )
+        F = offsets.with_blocks(blocks)
+        first = Posterior.first(F, (1 - share) * left)
+        # offsets may be as large as what there is to explain
+        prior = tuple(
+            xp.concat(
+                [each + 0 * v[:rank], xp.where(v[rank:] > left, v[rank:], left + 0 * v[rank:])]
+            )
+            for v in first.prior
+        )
+        return problem.linearize(F).remembering(replace(first, prior=prior))
+
+    return begin
+
+
+def _columns(B: Array, r: int, fresh: Array) -> Array:
+    """A block with other columns in place of its first r."""
+    return array_namespace(B).concat([fresh, B[:, r:]], axis=1)

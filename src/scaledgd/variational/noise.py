@@ -1,0 +1,108 @@
+"""What residual and uncertainty together say about the noise, and about gross errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import LowRank
+from ..kernels import backend
+from ..linalg import on_host
+from ..operators import Operator, Weighted
+from ..problems import Observed, View
+from .posterior import Pair, Posterior, Rows, products
+
+Array = Any
+
+
+def one_noise(view: View, F: Rows, posterior: Posterior, unsure: Pair, floor: float) -> Posterior:
+    """Return the posterior with one noise level for all entries.
+
+    Parameters
+    ----------
+    view : View
+        From the factors F.
+    F : LowRank or Bordered
+    posterior : Posterior
+    unsure : pair of arrays
+        Their product is the posterior variance of X.
+    floor : float
+        The least noise.
+    """
+    xp, coverage = array_namespace(F.L), view.coverage()
+    A, B = unsure
+    total = 2 * view.value + xp.sum(products(coverage, 1, A) * B)
+    seen = xp.sum(products(coverage, 0, xp.ones_like(F.modes[1][:, :1])))
+    noise = total / xp.where(seen > 1, seen, xp.ones_like(seen))
+    noise = xp.where(noise > floor, noise, xp.zeros_like(noise) + floor)
+    return replace(posterior, noise=on_host(noise))
+
+
+def entry_noise(
+    problem: Observed,
+    F: Rows,
+    posterior: Posterior,
+    unsure: Pair,
+    floor: float,
+    columns: bool,
+    freedom: float | None,
+) -> Posterior:
+    """Return the posterior with the noise of every column, and with Student weights.
+
+    An entry of residual e and posterior variance s counts (ν + 1) / (ν + (e² + s) / σ²), where
+    σ² is the noise of its column (Student's t distribution with ν degrees of freedom).
+
+    Parameters
+    ----------
+    problem : Observed
+    F : LowRank or Bordered
+    posterior : Posterior
+    unsure : pair of arrays
+        Their product is the posterior variance of X.
+    floor : float
+        The least noise.
+    columns : bool
+        Whether every column has a noise of its own.
+    freedom : float, optional
+        ν; without it, all entries of a column count alike.
+    """
+    operator, y = problem.operator, problem.y
+    xp, plain, worth = array_namespace(y), operator, None
+    while isinstance(plain, Weighted):
+        worth = plain.root**2 if worth is None else worth * plain.root**2
+        plain = plain.operator
+    left = plain.apply(LowRank(*unsure))
+    left = operator.residual(F, y) ** 2 + (left if worth is None else worth * left)
+    of_column = posterior.columns
+    spread = 1.0 if of_column is None else _along_columns(plain, of_column)
+    weight = xp.ones_like(left)
+    if freedom is not None:
+        weight = (freedom + 1) / (freedom + left / (posterior.noise * spread))
+    kept = problem.loss.curvature(left)
+    left = weight * left if kept is None else kept * weight * left
+    seen = _column_sums(plain, xp.ones_like(left) if kept is None else kept)
+    squares = _column_sums(plain, left)
+    noise = xp.sum(squares) / xp.sum(seen)
+    noise = xp.where(noise > floor, noise, xp.zeros_like(noise) + floor)
+    if columns:
+        # a column with few entries has about the noise of the others
+        of_column = (squares + noise) / (seen + 1) / noise
+        of_column = xp.where(of_column > 1e-12, of_column, 1e-12 + 0 * of_column)
+        weight = weight / _along_columns(plain, of_column)
+    return replace(posterior, noise=on_host(noise), columns=of_column, weight=weight)
+
+
+def _column_sums(operator: Operator, values: Array) -> Array:
+    """Sums of per-entry values over every column of X."""
+    index = operator.coordinates
+    if index is None:
+        return array_namespace(values).sum(values, axis=0)
+    return backend(values).sums(index[1], values, operator.shape[1], values)
+
+
+def _along_columns(operator: Operator, values: Array) -> Array:
+    """One value per column, repeated for every entry."""
+    index = operator.coordinates
+    return values if index is None else array_namespace(values).take(values, index[1])

@@ -1,0 +1,240 @@
+"""What is known about factors: the approximate posterior of their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from ..ambient import Ambient
+from ..factors import Bordered, LowRank
+from ..linalg import adjoint, gram, like, smallest, to_host
+
+Array = Any
+Pair = tuple[Array, Array]
+Rows = LowRank | Bordered
+
+HOLD = 1e30
+"""A finite ridge that holds a column at zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The approximate posterior of the rows of two blocks, [L, b] and [R, c].
+
+    Parameters
+    ----------
+    noise : float or 0-d array
+        The variance of the noise. An array where reading it would make a device wait.
+    prior : pair of arrays of shape (q_k,)
+        The prior variance of every column of a block.
+    variance : pair of arrays of shape (n_k, q_k)
+        The posterior variance of every number in a block.
+    total : pair of arrays of shape (q_k, q_k)
+        The sum of the posterior covariances of all rows of a block.
+    covariance : pair of arrays of shape (n_k, q_k, q_k), optional
+        The posterior covariances of the rows; None if only their diagonals are kept.
+    columns : array of shape (n2,), optional
+        The variance of the noise of every column of X, relative to `noise`.
+    weight : array of the shape of the measurements, optional
+        How much every measurement counts, where gross errors are possible.
+
+    Examples
+    --------
+    >>> import numpy as np, scaledgd as sg
+    >>> F = sg.LowRank(np.ones((3, 1)), 2 * np.ones((2, 1)))
+    >>> sg.Posterior.first(F, noise=0.1).prior
+    (array([1.]), array([4.]))
+    """
+
+    noise: Any
+    prior: Pair
+    variance: Pair
+    total: Pair
+    covariance: Pair | None = None
+    columns: Array | None = None
+    weight: Array | None = None
+
+    @classmethod
+    def first(cls, F: Rows, noise: float) -> Posterior:
+        """Return the posterior to begin with: the factors as they are, without uncertainty.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+        noise : float
+
+        Returns
+        -------
+        Posterior
+        """
+        xp = array_namespace(F.L)
+        squares = (xp.mean(B * B, axis=0) for B in F.blocks)
+        # a column of zeros (offsets, at first) gets the noise as its prior
+        prior = tuple(xp.where(v > 0, v, xp.zeros_like(v) + noise) for v in squares)
+        nothing = (0 * gram(F.L), 0 * gram(F.R))
+        return cls(noise, prior, (xp.zeros_like(F.L), xp.zeros_like(F.R)), nothing)
+
+    def ridge(self, F: Rows, k: int, coverage: Ambient) -> Array:
+        """Return what is added to the Gram matrices of the rows of block k.
+
+        The prior; and, because the other block is not known exactly, its variance summed over
+        the entries of the row.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+        k : int
+        coverage : Ambient
+            How much every entry counts.
+
+        Returns
+        -------
+        array like block k
+        """
+        xp, r = array_namespace(F.L), F.rank
+        unsure = products(coverage, k, self.variance[1 - k][:, :r])
+        border = xp.zeros_like(F.blocks[k][:, r:])
+        return self.penalty(k)[None, :] + xp.concat([unsure, border], axis=1)
+
+    def penalty(self, k: int) -> Array:
+        """Return the ridge that the prior of block k asks for, one number per column.
+
+        Parameters
+        ----------
+        k : int
+
+        Returns
+        -------
+        array of shape (q_k,)
+        """
+        ridge = self.noise / self.prior[k]
+        xp = array_namespace(ridge)
+        return xp.where(ridge < HOLD, ridge, xp.zeros_like(ridge) + HOLD)
+
+    def balanced(self, F: Rows) -> tuple[Rows, Posterior]:
+        """Return factors of the same X whose second moments are diagonal and equal.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered
+
+        Returns
+        -------
+        factors : LowRank or Bordered
+        posterior : Posterior
+            That of the new factors.
+        """
+        xp, r = array_namespace(F.L), F.rank
+        if not r:
+            return F, self
+        blocks, n = [F.L[:, :r], F.R[:, :r]], F.shape
+        moments = [
+            (gram(B) + S[:r, :r]) / size for B, S, size in zip(blocks, self.total, n, strict=True)
+        ]
+        # one array each way, because every copy makes a device wait
+        whole = like(np.concatenate(_balancing(*to_host(xp.stack(moments)))), F.L)
+        T, inverse, s = whole[:r, :], whole[r : 2 * r, :], whole[2 * r, :]
+        turned = (blocks[0] @ T, blocks[1] @ adjoint(inverse))
+        turned = tuple(
+            xp.concat([B, whole[:, r:]], axis=1) for B, whole in zip(turned, F.blocks, strict=True)
+        )
+        prior = tuple(xp.concat([xp.sqrt(s), v[r:]]) for v in self.prior)
+        # diagonals alone are transformed as if the covariances were diagonal
+        turns = (T, adjoint(inverse))
+        covariance = None
+        if self.covariance is not None:
+            pairs = zip(self.covariance, turns, strict=True)
+            covariance = tuple(_turned(C, M) for C, M in pairs)
+            variance = tuple(xp.linalg.diagonal(C) for C in covariance)
+        else:
+            variance = tuple(
+                xp.concat([C[:, :r] @ (M * M), C[:, r:]], axis=1)
+                for C, M in zip(self.variance, turns, strict=True)
+            )
+        # the sum is computed again before it is used
+        fresh = replace(self, prior=prior, variance=variance, covariance=covariance)
+        return F.with_blocks(turned), fresh
+
+    def kept(self, columns: tuple[Array, Array]) -> Posterior:
+        """Return the posterior of some columns of the blocks.
+
+        Parameters
+        ----------
+        columns : pair of lists of int
+
+        Returns
+        -------
+        Posterior
+        """
+        covariance = self.covariance
+        if covariance is not None:
+            pairs = zip(covariance, columns, strict=True)
+            covariance = tuple(some(some(C, c, 1), c, 2) for C, c in pairs)
+        return replace(
+            self,
+            prior=tuple(some(v, c, 0) for v, c in zip(self.prior, columns, strict=True)),
+            variance=tuple(some(C, c, 1) for C, c in zip(self.variance, columns, strict=True)),
+            total=tuple(
+                some(some(S, c, 0), c, 1) for S, c in zip(self.total, columns, strict=True)
+            ),
+            covariance=covariance,
+        )
+
+
+def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
+    """Return T, its inverse, and a row with the squares of the moments of both blocks after it.
+
+    In NumPy: the matrices are r × r, and a device would wait for its decompositions anyway.
+    """
+    if not np.all(np.isfinite(first)) or not np.all(np.isfinite(second)):
+        lost = np.full_like(first, np.nan)  # the loop reports it
+        return lost, lost, lost[:1]
+    values, Q = np.linalg.eigh(first)
+    values = np.where(values > 1e-28 * values[-1], values, 1e-28 * values[-1] + 0 * values)
+    values = positive(values)
+    root = Q * np.sqrt(values)[None, :]
+    U, s, _ = np.linalg.svd(root.T @ second @ root)
+    s = positive(np.where(s > 1e-40 * s[0], s, 1e-40 * s[0] + 0 * s))
+    quarter = np.sqrt(np.sqrt(s))
+    T = (Q / np.sqrt(values)[None, :]) @ U * quarter[None, :]
+    return T, (U / quarter[None, :]).T @ root.T, s[None, :]
+
+
+def products(coverage: Ambient, k: int, M: Array) -> Array:
+    """Return sums over the entries of every row (k = 0) or column (k = 1)."""
+    if not M.shape[1]:
+        xp = array_namespace(M)
+        return xp.zeros((coverage.shape[k], 0), dtype=M.dtype, device=device(M))
+    return coverage.times(M) if k == 0 else coverage.adjoint_times(M)
+
+
+def positive(x: Array) -> Array:
+    """Return x with the smallest positive number in place of what is not above it."""
+    xp = array_namespace(x)
+    tiny = smallest(x)
+    return xp.where(x > tiny, x, xp.zeros_like(x) + tiny)
+
+
+def swapped(pair: Pair, k: int, new: Array) -> Pair:
+    """Return a pair with another member k."""
+    return (new, pair[1]) if k == 0 else (pair[0], new)
+
+
+def _turned(C: Array, M: Array) -> Array:
+    """Covariances of rows whose leading columns are multiplied by M."""
+    xp, r, q = array_namespace(C), M.shape[0], C.shape[-1]
+    if q > r:
+        zeros = 0 * C[0, :r, r:]
+        corner = xp.eye(q - r, dtype=C.dtype, device=device(C))
+        M = xp.concat([xp.concat([M, zeros], axis=1), xp.concat([zeros.T, corner], axis=1)])
+    return M.T @ C @ M
+
+
+def some(x: Array, chosen: list[int], axis: int) -> Array:
+    """Return some slices of an array, in C order."""
+    xp = array_namespace(x)
+    index = xp.asarray(np.asarray(chosen, dtype=np.int64), device=device(x))
+    return xp.take(x, index, axis=axis)

@@ -1,0 +1,214 @@
+"""The variational model with whole covariances, noise of columns and heavy tails; joint starts."""
+
+import numpy as np
+import pytest
+
+import scaledgd as sg
+from scaledgd.estimators.hashing import chosen_by_hash
+from scaledgd.estimators.holes import held_out
+
+
+def entries(X, p=1.0, noise=0.0, rng=0):
+    """Some entries of a table with noise, as a problem, and where they are."""
+    rng = np.random.default_rng(rng)
+    seen = rng.random(X.shape) < p
+    index = np.nonzero(seen)
+    y = X[index] + noise * rng.standard_normal(index[0].size)
+    return sg.Observed(sg.Entries(index, X.shape), y), seen
+
+
+def low_rank(shape, rank, rng=0):
+    rng = np.random.default_rng(rng)
+    n1, n2 = shape
+    return rng.standard_normal((n1, rank)) @ rng.standard_normal((rank, n2)) / np.sqrt(rank)
+
+
+def run(problem, init, method, sweeps=40):
+    return sg.solve(problem, init, method, max_iter=sweeps, stop=lambda *_: None)
+
+
+def relative(F, X):
+    return np.linalg.norm(F.full() - X) / np.linalg.norm(X)
+
+
+def with_offsets(shape, rank, rng):
+    """Random Bordered factors with offsets of both sides."""
+    L, R = (rng.standard_normal((n, rank + 1)) for n in shape)
+    return sg.Bordered(L, R, np.ones(shape[0]), np.ones(shape[1]))
+
+
+def test_whole_covariances_solve_the_normal_equations():
+    """Of the expected squares, row by row, written out."""
+    rng = np.random.default_rng(0)
+    X = low_rank((12, 9), 2)
+    problem, seen = entries(X, 0.7, 0.1)
+    F = with_offsets(X.shape, 2, rng)
+    state = problem.linearize(F)
+    method = sg.Variational(full=True)
+    for _ in range(3):
+        F, posterior = method(problem, state)
+        state = problem.linearize(F).remembering(posterior)
+    before = state.memory.method
+    moved, after = sg.variational.solved(state.view, state.factors, before, 0)
+    Y = np.zeros(X.shape)
+    Y[seen] = problem.y
+    a, b = state.factors.modes
+    D = np.zeros((9, 4, 4))
+    free = [0, 1, 3]  # R and c; the third column is given
+    D[np.ix_(range(9), free, free)] = before.covariance[1]
+    for i in range(12):
+        S = sum(np.outer(b[j], b[j]) + D[j] for j in np.flatnonzero(seen[i]))
+        rhs = sum(Y[i, j] * b[j] for j in np.flatnonzero(seen[i])) - S[:, 3] * a[i, 3]
+        G = S[:3, :3] + np.diag(before.noise / before.prior[0])
+        np.testing.assert_allclose(moved.L[i], np.linalg.solve(G, rhs[:3]), rtol=1e-8)
+        np.testing.assert_allclose(
+            after.covariance[0][i], before.noise * np.linalg.inv(G), rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_noise_is_what_residual_and_uncertainty_show(full):
+    problem, seen = entries(low_rank((14, 10), 2), 0.8, 0.1)
+    result = run(problem, sg.joint(3), sg.Variational(full=full), 5)
+    one = run(problem, result.state, sg.Variational(full=full, columns=True), 1)
+    # all columns together have the noise that one level for all has
+    same = run(problem, result.state, sg.Variational(full=full), 1)
+    counts = seen.sum(axis=0)
+    posterior = one.state.memory.method
+    mean = (
+        float(posterior.noise) * float(np.sum((counts + 1) * posterior.columns) - 10) / counts.sum()
+    )
+    assert mean == pytest.approx(float(same.state.memory.method.noise), rel=1e-6)
+
+
+def test_it_does_not_depend_on_the_parameterisation():
+    rng = np.random.default_rng(0)
+    problem, _ = entries(low_rank((30, 20), 3), 0.6, 0.05)
+    start = sg.joint(4)(problem)
+    first = run(problem, start, sg.Variational(full=True), 1).state
+    rows, columns = rng.permutation(30), rng.permutation(20)
+    i, j = problem.operator.index
+    place = [np.argsort(rows), np.argsort(columns)]
+    other = sg.Observed(sg.Entries((place[0][i], place[1][j]), (30, 20)), problem.y)
+    F = start.factors
+    turned = other.linearize(sg.Bordered(F.L[rows], F.R[columns]))
+    again = run(other, turned.remembering(start.memory.method), sg.Variational(full=True), 1).state
+    np.testing.assert_allclose(
+        again.factors.full(), first.factors.full()[np.ix_(rows, columns)], atol=1e-10
+    )
+
+
+def test_columns_have_their_noise():
+    rng = np.random.default_rng(0)
+    X, noise = low_rank((400, 12), 2), np.geomspace(0.05, 0.5, 12)
+    Y = X + noise * rng.standard_normal(X.shape)
+    problem = sg.Observed(sg.Full(X.shape), Y)
+    result = run(problem, sg.joint(6), sg.Variational(full=True, columns=True), 60)
+    posterior = result.state.memory.method
+    found = np.sqrt(float(posterior.noise) * posterior.columns)
+    np.testing.assert_allclose(found, noise, rtol=0.25)
+    plain = run(problem, sg.joint(6), sg.Variational(full=True), 60)
+    assert relative(result.factors, X) < 0.8 * relative(plain.factors, X)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_heavy_tails_reject_gross_errors(full):
+    rng = np.random.default_rng(0)
+    X = low_rank((120, 40), 3)
+    wrong = rng.random(X.shape) < 0.1
+    Y = X + 0.05 * rng.standard_normal(X.shape) + wrong * rng.uniform(5, 10, X.shape)
+    problem = sg.Observed(sg.Full(X.shape), Y)
+    init = sg.joint(6, variance=1.0)
+    robust = run(problem, init, sg.Variational(full=full, freedom=1.0), 60)
+    weight = robust.state.memory.method.weight
+    assert weight[wrong].max() < 0.1 < 0.5 < np.median(weight[~wrong])
+    assert relative(robust.factors, X) < 0.06
+    assert relative(run(problem, init, sg.Variational(full=full), 60).factors, X) > 0.2
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rank_above_the_truth_does_not_hurt(noise, seed):
+    rng = np.random.default_rng(seed)
+    X = low_rank((100, 80), 2, seed)
+    holes = np.where(rng.random(X.shape) < 0.3, X + noise * rng.standard_normal(X.shape), np.nan)
+    model = sg.MatrixCompletion(4, random_state=0).fit(holes)
+    assert model.rank_ == 2
+    assert np.linalg.norm(model.reconstruct() - X) < max(1e-6, 2 * noise) * np.linalg.norm(X)
+
+
+def test_weights_count_as_repetitions_do():
+    """An entry of weight 4 is one whose noise is half as large."""
+    X = low_rank((20, 15), 2)
+    problem, _ = entries(X, 0.8, 0.1)
+    root = np.where(np.arange(problem.y.size) % 2, 2.0, 1.0)
+    heavy = sg.Observed(sg.Weighted(problem.operator, root), root * problem.y)
+    start = sg.joint(3)(problem)
+    method = sg.Variational(full=True)
+    ours = run(heavy, heavy.linearize(start.factors).remembering(start.memory.method), method, 1)
+    view = problem.linearize(start.factors).view.reweighted(root**2)
+    F, _ = sg.variational.solved(view, start.factors, start.memory.method, 0)
+    F, _ = sg.variational.solved(
+        view, F, sg.variational.solved(view, start.factors, start.memory.method, 0)[1], 1
+    )
+    np.testing.assert_allclose(ours.factors.full(), F.full(), atol=1e-10)
+
+
+# ---- what is held out
+
+
+def gaps(shape, rng, length=10, share=0.2):
+    """Runs along the first mode."""
+    holes = np.zeros(shape, dtype=bool)
+    while holes.mean() < share:
+        start, column = rng.integers(shape[0] - length), rng.integers(shape[1])
+        holes[start : start + length, column] = True
+    return holes
+
+
+def runs(mask):
+    """The mean length of runs along the first mode."""
+    starts = mask & ~np.vstack([np.zeros_like(mask[:1]), mask[:-1]])
+    return mask.sum() / max(1, starts.sum())
+
+
+def test_gaps_are_held_out_where_there_are_gaps():
+    rng = np.random.default_rng(0)
+    holes = gaps((300, 12), rng)
+    index = np.nonzero(~holes)
+    parts = held_out(index, holes.shape, 0.1, 0, 2)
+    masks = []
+    for part in parts:
+        mask = np.zeros(holes.shape, dtype=bool)
+        mask[tuple(i[part] for i in index)] = True
+        assert 0.05 < part.mean() < 0.25
+        assert runs(mask) > 0.5 * runs(holes) > 4
+        masks.append(mask)
+    assert not (masks[0] & masks[1]).any()
+    order = rng.permutation(index[0].size)
+    again = held_out(tuple(i[order] for i in index), holes.shape, 0.1, 0, 2)
+    np.testing.assert_array_equal(again[0], parts[0][order])
+
+
+def test_single_entries_are_held_out_where_they_are_missing():
+    rng = np.random.default_rng(0)
+    for missing in (0.0, 0.2, 0.7):
+        index = np.nonzero(rng.random((200, 30)) >= missing)
+        ours, plain = held_out(index, (200, 30), 0.1, 3, 2), chosen_by_hash(index, 0.1, 3, 2)
+        for a, b in zip(ours, plain, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_gaps_choose_what_predicts_gaps():
+    """Conformal intervals calibrated on gaps hold in gaps."""
+    rng = np.random.default_rng(1)
+    time = np.cumsum(rng.standard_normal((600, 2)), axis=0) / 10
+    X = (
+        time @ rng.standard_normal((2, 12))
+        + 0.5 * np.cumsum(rng.standard_normal((600, 12)), axis=0) / 5
+    )
+    holes = gaps(X.shape, rng, 25, 0.2)
+    model = sg.MatrixCompletion(calibrate=0.1, random_state=0).fit(np.where(holes, np.nan, X))
+    low, high = model.interval(np.nonzero(holes), 0.9, kind="conformal")
+    inside = (low <= X[holes]) & (X[holes] <= high)
+    assert inside.mean() > 0.8
