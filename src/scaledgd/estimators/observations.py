@@ -117,8 +117,9 @@ class Observations(ABC):
     def split(self, fraction: float, seed: int, parts: int = 1) -> list[tuple[Self, Self]]:
         """Return pairs of entries to fit and entries to predict.
 
-        The second ones are disjoint. Which they are depends on the seed and on the
-        coordinates only. At most about 200,000 entries are held out at a time.
+        The second ones are disjoint, and look like what is missing: single entries, or gaps.
+        Which they are depends on the seed and on the coordinates only. At most about 200,000
+        entries are held out at a time.
         """
 
     @abstractmethod

@@ -1,0 +1,109 @@
+"""Hold out entries that look like what is missing.
+
+Held-out entries stand for the missing ones. If gaps are runs in time, whole days or groups of
+sensors, entries drawn one by one are easier to predict than what is missing: their neighbours are
+there. So a row takes over the holes of another row, some rows away: what it has there is held
+out. Runs along columns, and columns that are missing together, stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .hashing import MOST, chosen_by_hash
+from .packing import host
+
+Array = Any
+Index = tuple[Array, ...]
+
+DENSEST = 0.5
+"""Share of missing entries above which the observed ones, not the holes, are the pattern."""
+
+LARGEST = 20_000_000
+"""Entries of an array above which holes are not looked at."""
+
+WIDEST = 0.2
+"""Share of the observed entries that is held out at most."""
+
+
+def held_out(
+    index: Index, shape: tuple[int, ...], fraction: float, seed: int, parts: int
+) -> list[Array]:
+    """Return disjoint choices of observed entries, each a boolean array of shape (m,).
+
+    Parameters
+    ----------
+    index : tuple of integer arrays of shape (m,), one per mode
+    shape : tuple of int
+    fraction : float
+        About the share of the entries in each choice.
+    seed : int
+    parts : int
+    """
+    holes = _holes(index, shape)
+    if holes is None:
+        return chosen_by_hash(index, fraction, seed, parts)
+    found = _moved_holes(holes, fraction, seed, parts)
+    if any(part.sum() < min(0.3 * fraction, 0.01) * (~holes).sum() for part in found):
+        return chosen_by_hash(index, fraction, seed, parts)
+    xp, flat = array_namespace(*index), _numbers(index, shape)
+    return [xp.asarray(part.ravel()[flat]) for part in found]
+
+
+def _numbers(index: Index, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.asarray(np.ravel_multi_index(tuple(host(i) for i in index), shape))
+
+
+def _holes(index: Index, shape: tuple[int, ...]) -> np.ndarray[Any, Any] | None:
+    """Where entries are missing, if the holes are larger than single entries."""
+    size, seen = math.prod(shape), index[0].shape[0]
+    if size > LARGEST or not (1 - DENSEST) * size <= seen < size:
+        return None
+    holes = np.ones(size, dtype=bool)
+    holes[_numbers(index, shape)] = False
+    holes = holes.reshape(shape)
+    return holes if any(_in_runs(holes, mode) for mode in range(len(shape))) else None
+
+
+def _in_runs(holes: np.ndarray[Any, Any], mode: int) -> bool:
+    """Whether neighbours along a mode are missing together more often than other slices are."""
+    along = np.moveaxis(holes, mode, 0).reshape(holes.shape[mode], -1)
+    both = int((along[:-1] & along[1:]).sum())
+    counts = along.sum(axis=0, dtype=float)
+    chance = float((counts * (counts - 1)).sum()) / len(along)
+    return both > 1.3 * chance + 4 * math.sqrt(chance) + 4
+
+
+def _moved_holes(
+    holes: np.ndarray[Any, Any], fraction: float, seed: int, parts: int
+) -> list[np.ndarray[Any, Any]]:
+    """Observed entries where other rows have holes, disjoint parts."""
+    rng, n = np.random.default_rng(seed), holes.shape[0]
+    seen = ~holes
+    wanted = min(fraction, MOST / max(1, int(seen.sum()))) * seen.sum()
+    taken, found = holes.copy(), []
+    shifts = rng.permutation(np.arange(1, n)) if n > 1 else np.zeros(1, dtype=int)
+    tried = 0
+    for _ in range(parts):
+        part = np.zeros_like(holes)
+        while part.sum() < 0.7 * wanted and tried < min(len(shifts), 30 * parts):
+            fresh = np.roll(holes, int(shifts[tried]), axis=0) & ~taken & ~part
+            tried += 1
+            most = max(wanted, WIDEST * seen.sum()) - part.sum()
+            if fresh.sum() > most:
+                # some rows only, next to each other, but all of their holes
+                start = int(rng.integers(n))
+                counts = fresh.reshape(n, -1).sum(axis=1)
+                order = (start + np.arange(n)) % n
+                inside = np.cumsum(counts[order]) <= most
+                rows = np.zeros(n, dtype=bool)
+                rows[order[inside]] = True
+                fresh = fresh & rows.reshape((n,) + (1,) * (holes.ndim - 1))
+            part |= fresh
+        taken |= part
+        found.append(part)
+    return found
