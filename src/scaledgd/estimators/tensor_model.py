@@ -13,8 +13,10 @@ from ..state import State
 from . import validation
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index, Trail
+from .observations import Observations
 from .packing import packable
 from .robust import threshold
+from .slices import SlicePrior, solve_parts
 from .tucker import TensorFit, degrees, ridges, spectra, tucker_factors
 from .uncertainty import Spread
 
@@ -33,17 +35,60 @@ class TensorReading:
     offsets : tuple of arrays or None, one per mode
     trail : list of dict
         How the ranks were found, so far.
+    center : str
+    slice_scale : array of shape (n1,), optional
+        The sizes of the slices of mode 0, if they are divided by them.
+    level : float
+        The mean square that the sizes of small slices are drawn to.
+    fold : int, optional
+        The mode along which the tensor is unfolded to a matrix.
+    uneven : bool
+        Whether slices have noise of their own.
     """
 
     size: float
     offsets: Offsets
     trail: Trail = field(default_factory=list)
+    center: str = "none"
+    slice_scale: Array | None = None
+    level: float = 1.0
+    fold: int | None = None
+    uneven: bool = False
+
+    def applied(self, data: LocalObservations) -> LocalObservations:
+        """Return data, divided by their magnitude, less offsets and in units of their slices."""
+        left = data.shifted(self.offsets)
+        return left if self.slice_scale is None else left.standardised((self.slice_scale,))
+
+    def errors(self, squares: Array, data: LocalObservations) -> Array:
+        """Return squared errors of entries in units of the data."""
+        if self.slice_scale is None:
+            return squares
+        return squares * data.along(0, self.slice_scale**2)
 
     def fit_of(self, state: State, data: LocalObservations, robust: bool) -> TensorFit:
         """Return what an iterate amounts to, for a fit that is cut short."""
         F = tucker_factors(state)
         noise = 2 * float(state.value) / max(data.size - degrees(F.ranks, data.shape), 1)
         return TensorFit(spectra(F)[0], noise, threshold(state) if robust else None)
+
+
+def centred(data: Observations, center: str) -> Offsets:
+    """Return additive offsets of the slices of some modes, by means in turn."""
+    d = len(data.shape)
+    modes = {"none": (), "rows": (0,), "columns": tuple(range(1, d)), "both": tuple(range(d))}
+    offsets: list[Array | None] = [None] * d
+    for _ in range(20 if center != "none" else 0):
+        for mode in modes[center]:
+            offsets[mode] = None
+            offsets[mode] = data.shifted(tuple(offsets)).means(mode, extra=1)
+    return tuple(offsets)
+
+
+def slice_sizes(data: LocalObservations, level: float) -> Array:
+    """Return the root mean square of every slice of mode 0, that of small ones drawn to a level."""
+    squares = data.with_values(data.y * data.y)
+    return ((squares.means(0) * data.counts(0) + level) / (data.counts(0) + 1)) ** 0.5
 
 
 @packable
@@ -67,6 +112,11 @@ class TensorModel(EntrywiseModel):
     center : str
     given_ridge : bool
         Whether the ridge was given rather than learnt.
+    slices : tuple of SlicePrior
+        What is known of a slice of mode 0 beforehand, for each of the variational models that
+        the factors are the mean of.
+    level : float, optional
+        The mean square that the sizes of small slices are drawn to; None if slices are not scaled.
     """
 
     factors: Tucker
@@ -77,6 +127,8 @@ class TensorModel(EntrywiseModel):
     ridge_noise: float = 0.0
     center: str = "none"
     given_ridge: bool = False
+    slices: tuple[SlicePrior, ...] = ()
+    level: float | None = None
 
     @classmethod
     def of(
@@ -85,14 +137,18 @@ class TensorModel(EntrywiseModel):
         reading: TensorReading,
         data: LocalObservations,
         settings: dict[str, Any],
-        center: str,
         given_ridge: bool,
     ) -> TensorModel:
         """Return the model of a fit: slices of mode 0 solved anew."""
+        center, sizes, noise = reading.center, reading.slice_scale, fit.noise
+        if sizes is not None:
+            xp = array_namespace(sizes)
+            counts = data.counts(0)
+            noise = noise * float(xp.sum(counts * sizes * sizes) / xp.sum(counts))
         model = cls(
             observations=data,
             size=reading.size,
-            noise=fit.noise,
+            noise=noise,
             threshold=fit.threshold,
             settings=settings,
             trail=list(reading.trail),
@@ -103,11 +159,14 @@ class TensorModel(EntrywiseModel):
             ridge_noise=fit.noise if fit.ridge_noise is None else fit.ridge_noise,
             center=center,
             given_ridge=given_ridge,
+            slices=fit.slices,
+            level=None if sizes is None else reading.level,
         )
         F, own = model.solve_slices(data)
         ranks = spectra(F)[0].ranks
         lost = sum(b.shape[0] for b in reading.offsets if b is not None)
-        free = float(data.size - degrees(ranks, data.shape) - lost)
+        left = data.size - degrees(ranks, data.shape) if fit.free is None else fit.free
+        free = float(left - lost)
         return replace(model, solved=F, own=own, free=free)
 
     def solve_slices(self, data: LocalObservations) -> tuple[Tucker, Array]:
@@ -116,21 +175,33 @@ class TensorModel(EntrywiseModel):
         data = data.scaled(self.size).shifted((None, *self.offsets[1:]))
         U = self.factors.factors
         own = xp.zeros_like(data.counts(0))
+        sizes = own + 1
+        if self.level is not None:
+            sizes = slice_sizes(data, self.level)
+            data = data.standardised((sizes,))
         blank = xp.zeros_like(U[0][:1, :]) + own[:, None]
         F = Tucker((blank, *U[1:]), self.factors.core)
         ridge = ridges(self.factors, self.ridge_noise)[0]
         if not data.size:
             return F, own
-        for _ in range(20 if self.own_offset else 1):
+        rounds = 20 if self.own_offset else 1
+        if self.own_offset and self.slices:
+            # rows that are held by a prior leave the mean of a slice to its offset
+            own, rounds = data.means(0, extra=1), 2
+        for _ in range(rounds):
             shifted = data.shifted((own,)) if self.own_offset else data
             if self.threshold is not None:
                 F = shifted.rows_without_outliers(F, 0, self.threshold, ridge)
+            elif self.slices:
+                F = solve_parts(self.slices, F, shifted)
             else:
                 problem = shifted.problem()
                 for _ in range(2):
                     F = F.moved(0, -problem.block_step(F, 0, ridge))
             if self.own_offset:
                 own = own + shifted.residual(F).means(0, extra=1)
+        if self.level is not None:
+            F = F.with_blocks((F.factors[0] * sizes[:, None], *F.blocks[1:]))
         return F, own
 
     def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
@@ -160,7 +231,7 @@ class TensorModel(EntrywiseModel):
             "rank_path_": self.trail,
             "noise_variance_": float(self.noise * self.size * self.size),
             "center_": self.center,
-            "scale_": "none",
+            "scale_": "none" if self.level is None else "rows",
         }
 
     @property
@@ -219,6 +290,12 @@ class TensorModel(EntrywiseModel):
         validation.number(self.ridge_noise, least=0)
         must(isinstance(self.own_offset, bool), "offsets")
         must(isinstance(self.given_ridge, bool), "the ridge")
+        for known in self.slices:
+            known.validate(self.factors)
+        width = sum(known.prior.shape[0] for known in self.slices)
+        must(width in (0, self.factors.core.shape[0]), "what is known of slices")
+        if self.level is not None:
+            validation.number(self.level, least=0)
         must(self.center in ("none", "rows", "columns", "both"), "a choice")
         must(len(self.offsets) == len(shape), "offsets")
         shaped(self.own, (shape[0],))

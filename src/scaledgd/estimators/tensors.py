@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
+from ..factors import CP
 from .base import SHAPES, all_or_nothing
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .labels import compatible
 from .local_observations import LocalObservations
-from .observations import Observations, same_library
+from .observations import same_library
 from .reading import Kind, read_tensor, weighted
 from .session import Session
-from .tensor_model import Offsets, TensorModel, TensorReading
-from .tucker import Ranks, TensorFit, choose_ranks, degrees, fit_ranks, possible
+from .tensor_given import Asked, fit_given, with_ridge
+from .tensor_model import TensorModel, TensorReading
+from .tensor_search import fit_auto
+from .tensor_ways import ended
+from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible
 
 Array = Any
 
@@ -137,55 +142,61 @@ class _TensorEstimator(EntrywiseEstimator):
     ) -> tuple[TensorFit, TensorReading]:
         normal, size = self._normalised(data)
         ranks, start, outliers = self._ranks(data.shape), None, self._outliers()
-        if self._continues(data, again, ranks):
-            size = self._model.size
-            normal = data.scaled(size)
-            ranks = self._model.factors.ranks if ranks is None else ranks
-            start, _ = self._model.solve_slices(data)
-        trail: list[dict[str, Any]] = [{"rank": ranks, "why": "given"}]
-        modes = _modes(self._sides, len(data.shape))
-        offsets: Offsets = offsets_of(normal, modes) if modes else (None,) * len(data.shape)
-        reading = TensorReading(size, offsets)
-        if ranks is None:
-            ranks, trail, start = choose_ranks(
-                session.with_reading(reading), normal.shifted(offsets), outliers, seed
-            )
-        reading = replace(reading, trail=trail)
         ridge = None if self.ridge == "auto" else float(self.ridge)
-        here = session.with_reading(reading)
-        fit: TensorFit = fit_ranks(here, normal.shifted(offsets), ranks, outliers, start, ridge)
-        for _ in range(3 if modes else 0):
-            # offsets and factors in turn, until neither changes the other
-            offsets = offsets_of(normal.residual(fit.factors), modes)
-            reading = replace(reading, offsets=offsets)
-            here, left = session.with_reading(reading), normal.shifted(offsets)
-            fit = fit_ranks(here, left, ranks, outliers, fit.factors, ridge)
-        return fit, reading
+        centers = self._centers
+        if self._continues(data, again, ranks):
+            known = self._model
+            size, centers = known.size, (known.center,)
+            normal = data.scaled(size)
+            ranks = known.factors.ranks if ranks is None else ranks
+            start, _ = known.solve_slices(data)
+        reading = TensorReading(size, (None,) * len(data.shape))
+        if ranks is None and outliers is None:
+            found = fit_auto(session, normal, reading, centers, self._scales, seed)
+            return found if ridge is None else with_ridge(session, normal, found, ridge)
+        trail: list[dict[str, Any]] = [{"rank": ranks, "why": "given"}]
+        if ranks is None:
+            here = session.with_reading(reading)
+            ranks, trail = choose_ranks(here, normal, outliers, seed)
+        reading = replace(reading, trail=trail)
+        asked = Asked(ranks, centers, outliers, ridge)
+        return fit_given(session, normal, reading, asked, start, seed)
 
     def _salvaged(
         self, session: Session, data: LocalObservations
     ) -> tuple[TensorFit, TensorReading] | None:
         found = session.shared.salvage()
-        if found is None or tuple(found.state.factors.shape) != data.shape:
+        if found is None or math.prod(found.state.factors.shape) != math.prod(data.shape):
             return None
+        reading = found.reading
+        if isinstance(found.state.factors, CP):
+            return ended((found.state,), reading, data.scaled(reading.size)), reading
         robust = self._outliers() is not None
-        return found.reading.fit_of(found.state, data, robust), found.reading
+        return reading.fit_of(found.state, data, robust), reading
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations
     ) -> TensorModel:
-        given = self.ridge != "auto"
-        return TensorModel.of(*found, data, self._asked(), self._sides, given)
+        return TensorModel.of(*found, data, self._asked(), self.ridge != "auto")
 
     @property
-    def _sides(self) -> str:
-        return str(self.center) if self.center != "auto" else "none"
+    def _centers(self) -> tuple[str, ...]:
+        """The offsets that may be chosen, simple first."""
+        if self.center != "auto":
+            return (str(self.center),)
+        return ("none",) if self._outliers() is not None else ("none", "both")
+
+    @property
+    def _scales(self) -> tuple[str, ...]:
+        return ("none", "rows") if self.scale == "auto" else ("none",)
 
     def _continues(self, data: LocalObservations, again: bool, ranks: Ranks | None) -> bool:
         """Whether the fit continues from the earlier one."""
         if not self.__sklearn_is_fitted__() or not (again or self.warm_start):
             return False
         model = self._model
+        if model.slices:
+            return False  # a variational model finds its size anew
         return bool(
             model.factors.shape[1:] == data.shape[1:]
             and ranks in (None, model.factors.ranks)
@@ -249,23 +260,6 @@ class _TensorEstimator(EntrywiseEstimator):
         raise NotImplementedError
 
 
-def _modes(center: str, d: int) -> tuple[int, ...]:
-    """The modes that have offsets."""
-    if center == "none":
-        return ()
-    return {"rows": (0,), "columns": tuple(range(1, d)), "both": tuple(range(d))}[center]
-
-
-def offsets_of(data: Observations, modes: tuple[int, ...]) -> Offsets:
-    """Return additive offsets of the slices of some modes, by means in turn."""
-    offsets: list[Array | None] = [None] * len(data.shape)
-    for _ in range(20):
-        for mode in modes:
-            offsets[mode] = None
-            offsets[mode] = data.shifted(tuple(offsets)).means(mode, extra=1)
-    return tuple(offsets)
-
-
 @dataclass(eq=False, repr=False)
 class TensorCompletion(_TensorEstimator):
     """Fill the holes of a tensor with a Tucker model of low multilinear rank.
@@ -276,8 +270,10 @@ class TensorCompletion(_TensorEstimator):
         Multilinear ranks, an upper bound; "auto" chooses them on held-out entries.
     center : {"auto", "none", "rows", "columns", "both"}
         Additive offsets of the slices of mode 0 ("rows"), of all other modes ("columns"), or
-        of all; estimated in turn with the factors. "auto" is "none".
+        of all; estimated in turn with the factors. "auto" chooses none or all on held-out entries.
     scale : {"auto", "none"}
+        Whether slices of mode 0 are divided by their sizes; "auto" chooses on held-out entries if
+        the rank is "auto" too.
     ridge : "auto"
         Learnt from the noise in the residual.
     outliers : None, "auto" or a fraction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from .packing import packable
 from .robust import Outliers, falling, levels, rejecting, threshold
 from .rules import beside_residual, change, settled, vanished
 from .session import Session
+from .slices import SlicePrior
 
 Array = Any
 Ranks = tuple[int, ...]
@@ -82,12 +84,19 @@ class TensorFit:
         The residual that outliers exceed.
     ridge_noise : float, optional
         The noise that the ridge assumes, if that is not the one found.
+    slices : tuple of SlicePrior
+        What is known of a slice of mode 0 beforehand, for each of the variational models that
+        the factors are the mean of.
+    free : float, optional
+        The degrees of freedom that are left, if they are not those of the factors.
     """
 
     factors: Tucker
     noise: float
     threshold: float | None = None
     ridge_noise: float | None = None
+    slices: tuple[SlicePrior, ...] = ()
+    free: float | None = None
 
 
 def ridges(F: Tucker, noise: float) -> tuple[Array | None, ...]:
@@ -207,7 +216,7 @@ def _noisy(session: Session, problem: Observed, state: State, data: Observations
     noise = _noise(state, data, F.ranks)
     share, rounds = (1e-3, 10) if session.tol < QUICK else (1e-2, 2)
     for _ in range(rounds):
-        kept = _supported(values, F.ranks, data, noise)
+        kept = supported(values, F.ranks, data, noise)
         smaller = kept != F.ranks
         F = cut(F, kept)
         held = replace(problem, ridge=ridges(F, noise))
@@ -226,7 +235,7 @@ def _noise(state: Any, data: Observations, ranks: Ranks) -> float:
     return 2 * float(state.value) / max(free, 0.1 * data.size, 1)
 
 
-def _supported(values: Any, ranks: Ranks, data: Observations, noise: float) -> Ranks:
+def supported(values: Any, ranks: Ranks, data: Observations, noise: float) -> Ranks:
     """How many singular values of every mode exceed what noise leaves in a fit."""
     kept = []
     for k, s in enumerate(values):
@@ -277,40 +286,52 @@ QUICK = 1e-6
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
 
+def rungs(
+    session: Session, data: Observations, outliers: Outliers | None = None, work: float = math.inf
+) -> Iterator[tuple[Ranks, TensorFit]]:
+    """Yield fits of equal ranks of growing size, each from its own start; the fits cut them.
+
+    Parameters
+    ----------
+    session : Session
+    data : Observations
+    outliers : None, "auto" or a fraction
+    work : float
+        The largest product of the number of entries and the size of the core.
+    """
+    last: Ranks = ()
+    for size in LADDER:
+        ranks = possible((size,) * len(data.shape), data.shape)
+        free = degrees(ranks, data.shape)
+        if ranks == last or free > 0.7 * data.size or math.prod(ranks) * data.size > work:
+            return
+        last = ranks
+        yield ranks, fit_ranks(session, data, ranks, outliers)
+
+
 def choose_ranks(
-    session: Session, data: Observations, outliers: Outliers | None, seed: int
-) -> tuple[Ranks, list[dict[str, Any]], Tucker | None]:
-    """Try equal ranks of growing size on held-out entries; the fit cuts them later.
+    session: Session, data: Observations, outliers: Outliers, seed: int
+) -> tuple[Ranks, list[dict[str, Any]]]:
+    """Try equal ranks of growing size on held-out entries, some of which are grossly wrong.
 
     Returns
     -------
     ranks : tuple of int
     trail : list of dict
-    start : Tucker, optional
-        The best factors, to begin with.
     """
     trail: list[dict[str, Any]] = []
     best: tuple[float, Ranks] = math.inf, possible((1,) * len(data.shape), data.shape)
-    worse, factors = 0, None
+    worse = 0
     for fit, test in data.split(0.1, seed):
-        last: Ranks = ()
-        zero = _judged(test.squared_errors(_nothing(test)), outliers)
-        for size in LADDER:
-            ranks = possible((size,) * len(data.shape), data.shape)
-            if ranks == last or degrees(ranks, data.shape) > 0.7 * fit.size:
-                break
-            last = ranks
-            found: TensorFit = fit_ranks(session.apart(QUICK, 40), fit, ranks, outliers)
-            error = _judged(test.squared_errors(found.factors), outliers)
+        zero = _judged(test.squared_errors(_nothing(test)))
+        for ranks, found in rungs(session.apart(QUICK, 40), fit, outliers):
+            error = _judged(test.squared_errors(found.factors))
             trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
-            if error < 0.99 * best[0]:
-                best, worse, factors = (error, ranks), 0, found.factors
-            else:
-                worse += 1
+            better = error < 0.99 * best[0]
+            best, worse = ((error, ranks), 0) if better else (best, worse + 1)
             if worse == 2 or error <= 1e-10 * zero or session.out_of_time:
                 break
-    whole = factors is not None and factors.ranks == best[1] and outliers is None
-    return best[1], trail, factors if whole else None
+    return best[1], trail
 
 
 def _nothing(data: Observations) -> Tucker:
@@ -320,9 +341,7 @@ def _nothing(data: Observations) -> Tucker:
     return Tucker(columns, xp.zeros_like(xp.reshape(columns[0][:1], (1,) * len(data.shape))))
 
 
-def _judged(squares: Array, outliers: Outliers | None) -> float:
-    """Return the mean of squared errors; if some entries are wrong, a quantile of them."""
-    if outliers is not None:
-        # much too small a rank may fit a good half exactly: look beyond it
-        return float(backend(squares).kth_magnitude(squares, max(1, int(0.35 * squares.shape[0]))))
-    return float(array_namespace(squares).mean(squares))
+def _judged(squares: Array) -> float:
+    """Return a quantile of squared errors, because some entries are wrong."""
+    # much too small a rank may fit a good half exactly: look beyond it
+    return float(backend(squares).kth_magnitude(squares, max(1, int(0.35 * squares.shape[0]))))

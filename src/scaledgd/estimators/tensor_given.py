@@ -1,0 +1,100 @@
+"""Fit tensors of given ranks, or with a given ridge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..factors import Tucker
+from .local_observations import LocalObservations
+from .robust import Outliers
+from .session import Session
+from .tensor_model import TensorReading, centred
+from .tensor_ways import better
+from .tucker import QUICK, Ranks, TensorFit, fit_ranks, spectra
+
+
+def with_ridge(
+    session: Session,
+    data: LocalObservations,
+    found: tuple[TensorFit, TensorReading],
+    ridge: float,
+) -> tuple[TensorFit, TensorReading]:
+    """Fit a model that was found again, with a ridge that is given."""
+    fit, reading = found
+    F, reading = spectra(fit.factors)[0], replace(reading, fold=None)
+    here = session.with_reading(reading)
+    return fit_ranks(here, reading.applied(data), F.ranks, None, F, ridge), reading
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a fit of given ranks is asked for.
+
+    Attributes
+    ----------
+    ranks : tuple of int
+    centers : tuple of str
+        The offsets that may be chosen, simple first.
+    outliers : None, "auto" or a fraction
+    ridge : float, optional
+    """
+
+    ranks: Ranks
+    centers: tuple[str, ...] = ("none",)
+    outliers: Outliers | None = None
+    ridge: float | None = None
+
+
+def fit_given(
+    session: Session,
+    data: LocalObservations,
+    reading: TensorReading,
+    asked: Asked,
+    start: Tucker | None,
+    seed: int,
+) -> tuple[TensorFit, TensorReading]:
+    """Fit given ranks; offsets are chosen only if there is noise, and if they help.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        Divided by their magnitude.
+    reading : TensorReading
+    asked : Asked
+    start : Tucker, optional
+    seed : int
+    """
+    readings = [replace(reading, center=c, offsets=centred(data, c)) for c in asked.centers]
+    found = _with_offsets(session.with_reading(readings[0]), data, readings[0], asked, start)
+    exact = found[0].noise <= 1e-12 * data.mean_square()
+    pairs = [] if len(readings) == 1 or exact or session.out_of_time else data.split(0.1, seed)
+    for fit, test in pairs:
+        own, errors = session.with_reading(None).apart(QUICK, 40), []
+        for center in asked.centers:
+            this = replace(reading, center=center, offsets=centred(fit, center))
+            tried, this = _with_offsets(own, fit, this, asked, None)
+            errors.append(this.applied(test).squared_errors(tried.factors))
+        if better(errors[1], errors[0]) and not session.out_of_time:
+            return _with_offsets(session.with_reading(readings[1]), data, readings[1], asked, None)
+    return found
+
+
+def _with_offsets(
+    session: Session,
+    data: LocalObservations,
+    reading: TensorReading,
+    asked: Asked,
+    start: Tucker | None,
+) -> tuple[TensorFit, TensorReading]:
+    """Fit offsets and factors in turn, until neither changes the other."""
+    fit: TensorFit | None = None
+    for _ in range(4 if reading.center != "none" else 1):
+        if fit is not None:
+            offsets = centred(data.residual(fit.factors), reading.center)
+            reading, start = replace(reading, offsets=offsets), fit.factors
+        here = session if session.reading is None else session.with_reading(reading)
+        left = data.shifted(reading.offsets)
+        fit = fit_ranks(here, left, asked.ranks, asked.outliers, start, asked.ridge)
+    assert fit is not None
+    return fit, reading

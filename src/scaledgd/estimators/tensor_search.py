@@ -1,0 +1,398 @@
+"""Find how a tensor is best modelled: candidates of several kinds, judged on held-out entries.
+
+A candidate is a variational model, of the tensor as a sum of outer products or of one of its
+unfoldings as a matrix, or a Tucker model that begins where the best of these ended. All begin with
+random factors of their full size; what is irrelevant vanishes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import Tucker
+from ..state import State
+from ..variational.cp import EMPTY, PosteriorCP
+from .compression import fits, folds, unfolded
+from .journal import log
+from .local_observations import LocalObservations
+from .session import Session
+from .tensor_model import TensorReading, centred
+from .tensor_ways import Way, alike, better, ended, read, run, tensor_of
+from .tucker import QUICK, TensorFit, cut, degrees, fit_ranks, rungs, spectra, supported
+
+Array = Any
+Trail = list[dict[str, Any]]
+
+MOST = 64
+"""Components at most."""
+
+WORK = 4e9
+"""Cells times squared components, at most."""
+
+LARGE = 500_000
+"""Cells above which candidates are compared on a part of them."""
+
+PART = 250_000
+"""Cells of that part."""
+
+SWEEPS = 12
+"""Sweeps of a candidate."""
+
+REFINED = 20
+"""Sweeps of the candidate that is chosen, on all entries."""
+
+STARTS = 2
+"""Random starts whose mean is taken."""
+
+SHARES = {0.9: (0.03, 1.0), 0.9999: (0.0, 0.003)}
+"""Other shares of the data that the first factors may explain, and for which shares of noise."""
+
+CORE = 20_000
+"""Numbers in the core of a Tucker candidate, at most."""
+
+SMALL = 2e7
+"""Entries times numbers in a core up to which Tucker models are tried from their own start."""
+
+NOISELESS = 1e-5
+"""Noise, as a share of the mean square of the data, below which a Tucker model is tried first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A candidate, its errors on the entries held out, and what it ended with."""
+
+    way: Way
+    errors: Array
+    reading: TensorReading
+    states: tuple[State, ...]
+    factors: Tucker | None = None
+
+
+def components(data: LocalObservations, shape: tuple[int, ...] | None = None) -> int:
+    """Return how many components the data may have, and the machine can hold."""
+    shape = data.shape if shape is None else shape
+    cells = min(math.prod(shape), EMPTY * data.size)
+    most = min(MOST, int(math.sqrt(WORK / cells)), data.size // (2 * sum(shape)))
+    most = min(most, int(math.sqrt(4e7 / sum(shape))))
+    while most > 1 and not fits(shape, most):
+        most -= 1
+    return max(1, most)
+
+
+def part_of(data: LocalObservations, seed: int) -> LocalObservations:
+    """Return a part of the data that is small enough to compare candidates on."""
+    cells = math.prod(data.shape)
+    if min(cells, EMPTY * data.size) <= LARGE:
+        return data
+    if cells > EMPTY * data.size:
+        return data.core(PART // EMPTY, seed)
+    long = sorted(range(len(data.shape)), key=lambda k: -data.shape[k])
+    for k in long:
+        # the longest modes are cut to the length of the next, all together at last
+        share = (PART / math.prod(data.shape)) ** (1 / (1 + long.index(k)))
+        count = max(min(data.shape[k], 24), int(data.shape[k] * min(1.0, share)))
+        if count < data.shape[k]:
+            data = data.sampled(k, count, seed + k)
+    return data
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A comparison of candidates on entries held out.
+
+    Attributes
+    ----------
+    session : Session
+    fit, test : LocalObservations
+    reading : TensorReading
+        Of the data, without offsets and scales.
+    seed : int
+    trail : list of dict
+        Filled along the way.
+    """
+
+    session: Session
+    fit: LocalObservations
+    test: LocalObservations
+    reading: TensorReading
+    seed: int
+    trail: Trail
+
+    def tried(self, way: Way, best: Tried | None) -> Tried:
+        """Fit a candidate and judge it."""
+        own = self.session.apart(QUICK)
+        reading = read(self.reading, self.fit, way)
+        reading = replace(reading, trail=self.trail)
+        known = () if best is None or replace(best.way, starts=way.starts) != way else best.states
+        states = known + tuple(
+            run(own, self.fit, reading, way, self.seed + k, SWEEPS)
+            for k in range(len(known), way.starts)
+        )
+        test = reading.applied(self.test)
+        table = test if way.fold is None else unfolded(test, way.fold)
+        index = table.coordinates
+        mean = sum(state.factors.gather(index) for state in states) / way.starts
+        errors = reading.errors((mean - table.flat) ** 2, test)
+        rank = states[0].factors.modes[0].shape[1]
+        return self.noted(own, Tried(way, errors, reading, states), rank, best)
+
+    def tucker(self, best: Tried) -> Tried:
+        """Fit a Tucker model that begins where the best candidate ended, if it is small."""
+        reading = replace(best.reading, fold=None)
+        data = best.reading.applied(self.fit)
+        F, noise = tensor_of(best.states[0], best.reading, self.fit.shape)
+        F, values = spectra(F)
+        F = cut(F, supported(values, F.ranks, data, noise))
+        free = degrees(F.ranks, data.shape)
+        if math.prod(F.ranks) > CORE or free > 0.7 * data.size:
+            return best
+        own = self.session.apart(QUICK, 40 if self.exact(best) else SWEEPS).with_reading(None)
+        found: TensorFit = fit_ranks(own, data, F.ranks, None, F)
+        test = reading.applied(self.test)
+        errors = reading.errors(test.squared_errors(found.factors), test)
+        way = replace(best.way, start="tucker")
+        tried = Tried(way, errors, reading, (), found.factors)
+        numbers = sum(math.prod(B.shape) for B in best.states[0].factors.blocks)
+        if free > 1.2 * numbers:
+            return self.noted(own, tried, found.factors.ranks, best)
+        self.noted(own, tried, found.factors.ranks, None)
+        # of two that predict alike the one with fewer numbers is simpler
+        return tried if alike(errors, best.errors) else best
+
+    def noted(self, own: Session, tried: Tried, rank: Any, best: Tried | None) -> Tried:
+        """Add a candidate to the trail; return the better one."""
+        way, xp = tried.way, array_namespace(tried.errors)
+        error = float(xp.mean(tried.errors))
+        seconds = own.outcome.history[-1]["seconds"] if own.outcome.history else 0.0
+        about = {"start": way.start, "center": way.center, "scale": way.scale, "rank": rank}
+        self.trail.append({**about, "held_out": error, "seconds": seconds})
+        log.info("%s, rank %s: held-out %.3g", way.start, rank, error)
+        if best is not None and not better(tried.errors, best.errors):
+            return best
+        if tried.states and self.session.reading is not None:
+            self.session.with_reading(tried.reading).best_so_far(tried.states[0])
+        return tried
+
+    def exact(self, best: Tried) -> bool:
+        """Whether a candidate explains almost everything."""
+        return _noise(best) < NOISELESS * best.reading.applied(self.fit).mean_square()
+
+    def best(self, centers: tuple[str, ...], scales: tuple[str, ...]) -> Tried:
+        """Try candidates, simple ones first, each beside the best so far."""
+        best: Tried | None = None
+        first = Way("cp", 1, centers[0], scales[0])
+        most = components(self.fit)
+        for rank in sorted({max(1, most // 6), max(1, most // 2), most}):
+            if best is None or not self.session.out_of_time:
+                best = self.tried(replace(first, rank=rank), best)
+                if best.way.rank == rank and self.exact(best):
+                    done = self.tucker(best)
+                    if self.perfect(done):
+                        return done
+        assert best is not None
+        simple = self.ladder(centers[0])
+        if simple is not None and self.perfect(simple):
+            return simple
+        for change in self.changes(centers, scales):
+            if self.session.out_of_time:
+                return best
+            way = change(best)
+            if way is not None and way != best.way:
+                best = self.tried(way, best)
+        best = best if self.session.out_of_time else self.tucker(best)
+        return best if simple is None or not alike(simple.errors, best.errors) else simple
+
+    def ladder(self, center: str) -> Tried | None:
+        """Tucker models of growing equal ranks, from the start of the theory, while that is quick.
+
+        They find tensors of small ranks from few entries.
+        """
+        way = Way("tucker", 0, center)
+        reading = read(self.reading, self.fit, way)
+        data, test = reading.applied(self.fit), reading.applied(self.test)
+        best: Tried | None = None
+        own, worse = self.session.apart(QUICK, 40).with_reading(None), 0
+        for _, found in rungs(own, data, work=SMALL):
+            errors = test.squared_errors(found.factors)
+            tried = Tried(way, errors, reading, (), found.factors)
+            now = self.noted(own, tried, found.factors.ranks, best)
+            worse = 0 if now is tried else worse + 1
+            best = now
+            if worse == 2 or self.perfect(best) or self.session.out_of_time:
+                break
+        return best
+
+    def perfect(self, tried: Tried) -> bool:
+        """Whether the entries held out are predicted exactly."""
+        xp = array_namespace(tried.errors)
+        return float(xp.mean(tried.errors)) <= 1e-10 * self.test.mean_square()
+
+    def changes(
+        self, centers: tuple[str, ...], scales: tuple[str, ...]
+    ) -> Iterator[Callable[[Tried], Way | None]]:
+        """Yield candidates, as changes of the best so far."""
+        for k in range(len(self.fit.shape)):
+            yield partial(self.unfolding, k)
+        yield lambda best: replace(best.way, uneven=not best.way.uneven)
+        yield self.sharing
+        for center in centers[1:]:
+            yield partial(_with, center=center)
+        for scale in scales[1:]:
+            yield partial(_with, scale=scale)
+        yield self.wider
+        yield _averaged
+
+    def sharing(self, best: Tried) -> Way | None:
+        """The candidate whose first noise is more like the noise that the best one found."""
+        noise = _noise(best) / best.reading.applied(self.fit).mean_square()
+        share = next((s for s, (low, high) in SHARES.items() if low < noise < high), None)
+        return None if share is None else replace(best.way, share=share)
+
+    def widest(self, mode: int) -> int:
+        """The largest rank of an unfolding."""
+        n = self.fit.shape[mode]
+        width = math.prod(self.fit.shape) // n
+        return min(components(self.fit, (n, width)), n - 1, width - 1)
+
+    def wider(self, best: Tried) -> Way | None:
+        """The candidate of twice the rank, if the best is an unfolding that lost no component."""
+        way = best.way
+        if way.fold is None or best.states[0].factors.modes[0].shape[1] < way.rank:
+            return None
+        rank = min(2 * way.rank, self.widest(way.fold))
+        wide = replace(way, rank=rank)
+        return wide if folds(self.fit.shape, way.fold, rank) else None
+
+    def unfolding(self, mode: int, best: Tried) -> Way | None:
+        """The candidate that is a matrix, if it can be made a tensor again."""
+        shape = self.fit.shape
+        n = shape[mode]
+        width = math.prod(shape) // n
+        rank = min(self.widest(mode), MOST // 2)
+        if rank < 1 or width > EMPTY * self.fit.size or not folds(shape, mode, rank):
+            return None
+        return replace(best.way, start=f"mode {mode}", rank=rank)
+
+
+def _with(best: Tried, **changes: Any) -> Way | None:
+    """A way with offsets or scales; both together are not tried."""
+    way = replace(best.way, **changes)
+    return None if way.center != "none" and way.scale != "none" else way
+
+
+def _averaged(best: Tried) -> Way | None:
+    """The mean of several starts: no two of a sum of outer products end alike."""
+    return replace(best.way, starts=STARTS) if best.way.fold is None else None
+
+
+def _noise(tried: Tried) -> float:
+    """The noise of a candidate that is a variational model."""
+    known = tried.states[0].memory.method
+    return known.noise if isinstance(known, PosteriorCP) else math.inf
+
+
+def fit_auto(
+    session: Session,
+    data: LocalObservations,
+    reading: TensorReading,
+    centers: tuple[str, ...],
+    scales: tuple[str, ...],
+    seed: int,
+) -> tuple[TensorFit, TensorReading]:
+    """Choose a model on held-out entries, and fit it to all.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        Divided by their magnitude.
+    reading : TensorReading
+    centers, scales : tuple of str
+        What may be chosen, simple first.
+    seed : int
+    """
+    trail: Trail = []
+    here = session.with_reading(reading)
+    part = part_of(data, seed)
+    pairs = part.split(0.1, seed)
+    if not pairs:
+        way = Way("cp", components(data), centers[0], scales[0])
+        return refit(here, data, read(reading, data, way), way, seed, None, trail)
+    search = Search(here, *pairs[0], reading, seed, trail)
+    if part is not data:
+        # iterates of a part are no model of the whole, and the whole needs its time
+        rest = 0.4 * (session.deadline - time.perf_counter())
+        apart = replace(session.with_reading(None), deadline=time.perf_counter() + rest)
+        search = replace(search, session=apart)
+    found = search.best(centers, scales)
+    way = found.way
+    if part is not data and found.factors is None:
+        whole = replace(search, fit=data)
+        most = components(data) if way.fold is None else min(whole.widest(way.fold), MOST // 2)
+        # of an unfolding that lost no component the part may have had too few entries for more
+        full = way.fold is not None and found.states[0].factors.modes[0].shape[1] == way.rank
+        way = replace(way, rank=most if full else min(most, way.rank))
+    # where a part was searched, the whole needs a start of its own
+    warm = found if part is data or way.rank == 0 else None
+    return refit(here, data, read(reading, data, way), way, seed, warm, trail)
+
+
+def refit(
+    session: Session,
+    data: LocalObservations,
+    reading: TensorReading,
+    way: Way,
+    seed: int,
+    found: Tried | None,
+    trail: Trail,
+) -> tuple[TensorFit, TensorReading]:
+    """Fit the model that was chosen to all entries."""
+    reading = replace(reading, trail=trail)
+    # offsets and factors in turn; a variational model leaves little for the second turn
+    rounds = 0 if way.center == "none" else 2 if way.start == "tucker" else 1
+    states = found.states if found is not None else ()
+    for k in range(rounds + 1):
+        here = session.with_reading(reading)
+        if way.start == "tucker":
+            table = reading.applied(data)
+            F = _begin(here, data, reading, way, seed, found)
+            fresh = F.shape != data.shape
+            fit: TensorFit = fit_ranks(here, table, F.ranks, None, None if fresh else F)
+        else:
+            states = tuple(
+                run(here, data, reading, way, seed + i, REFINED, states[i] if states else None)
+                for i in range(way.starts)
+            )
+            fit = ended(states, reading, data)
+        if k < rounds:
+            left = data.residual(fit.factors)
+            reading = replace(reading, offsets=centred(left, way.center))
+            if way.start == "tucker":
+                found = Tried(way, None, reading, (), fit.factors)
+    return fit, reading
+
+
+def _begin(
+    session: Session,
+    data: LocalObservations,
+    reading: TensorReading,
+    way: Way,
+    seed: int,
+    found: Tried | None,
+) -> Tucker:
+    """Factors that a Tucker model of all data begins with, or of a part that has its ranks."""
+    if found is not None and found.factors is not None:
+        return found.factors
+    rank = min(way.rank, components(data))
+    plain = replace(way, start="cp", rank=rank)
+    state = run(session, data, replace(reading, fold=None), plain, seed, SWEEPS)
+    F, noise = tensor_of(state, replace(reading, fold=None), data.shape)
+    F, values = spectra(F)
+    return cut(F, supported(values, F.ranks, reading.applied(data), noise))
