@@ -171,7 +171,7 @@ def test_the_mathematics_is_there_and_is_no_tex(pages):
 
 def test_the_diagram_shows_the_rooms_there_are():
     text = re.sub(r"<[^>]*>", " ", (DOCS / "rooms.svg").read_text(encoding="utf-8"))
-    shown = set(re.findall(r"\b([a-z]+(?:\.py|/))", text))
+    shown = set(re.findall(r"\b([a-z_]+(?:\.py|/))", text))
     package = ROOT / "src" / "scaledgd"
     rooms = {p.name for p in package.glob("[a-z]*.py")}
     rooms |= {f"{p.parent.name}/" for p in package.glob("[a-z]*/__init__.py")}

@@ -119,7 +119,7 @@ def test_torch_in_torch_out(estimator):
     expected = model.fit(X).transform(X)
     ours = clone(model).fit(torch.asarray(X)).transform(torch.asarray(X))
     assert isinstance(ours, torch.Tensor)
-    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-5, atol=1e-6)
     single = clone(model).fit_transform(torch.asarray(X, dtype=torch.float32))
     assert single.dtype == torch.float32
 
@@ -439,9 +439,10 @@ def test_the_rank_is_found(rank):
     _, Y, rng = table((200, 150), rank=rank, kappa=5, noise=0.05, seed=rank)
     model = sg.MatrixCompletion(random_state=0).fit(holes(Y, rng, 0.5))
     assert model.rank_ == rank
-    assert model.rank_path_[0]["rank"] == 0
-    errors = [step["held_out"] for step in model.rank_path_]
-    assert errors[-1] < errors[0]
+    tried = {step["start"]: step for step in model.rank_path_}
+    assert tried["offsets"]["rank"] == 0
+    assert tried["joint"]["held_out"] < 0.1 * tried["offsets"]["held_out"]
+    assert all(step["seconds"] >= 0 for step in model.rank_path_)
 
 
 @pytest.mark.parametrize("rank", [1, 5])
@@ -665,6 +666,124 @@ def test_tensor_noise():
     assert 0.93 < model.noise_variance_ / 0.01 < 1.07
 
 
+def noisy_tensor(shape=(40, 30, 20), rank=3, noise=0.3, p=0.3, seed=0):
+    """A sum of outer products, and what is seen of it."""
+    rng = np.random.default_rng(seed)
+    X = sg.CP(tuple(rng.standard_normal((n, rank)) for n in shape)).full()
+    seen = rng.random(shape) < p
+    return X, np.where(seen, X + noise * rng.standard_normal(shape), np.nan), rng
+
+
+def test_a_tensor_with_everything_left_to_the_estimator():
+    X, H, _ = noisy_tensor()
+    model = sg.TensorCompletion(random_state=0).fit(H)
+    given = sg.TensorCompletion(rank=3, random_state=0).fit(H)
+    assert relative(model.reconstruct(), X) < 1.1 * relative(given.reconstruct(), X)
+    assert model.noise_variance_ == pytest.approx(0.09, rel=0.1)
+    for step in model.rank_path_:
+        assert set(step) == {"start", "center", "scale", "rank", "held_out", "seconds"}
+    starts = [step["start"] for step in model.rank_path_]
+    assert {"cp", "mode 0", "mode 1", "mode 2", "tucker"} <= set(starts)
+    assert model.rank_ == given.rank_ == (3, 3, 3)  # the simplest of those that predict alike
+
+
+def test_a_tensor_that_is_a_matrix_is_modelled_as_one():
+    """Of low rank along one mode only, with whole fibres lost."""
+    rng = np.random.default_rng(0)
+    X = np.tensordot(rng.standard_normal((50, 3)), rng.standard_normal((3, 20, 15)), 1)
+    lost = np.broadcast_to(rng.random((50, 1, 15)) < 0.2, X.shape)
+    H = np.where(lost, np.nan, X + 0.1 * rng.standard_normal(X.shape))
+    model = sg.TensorCompletion(random_state=0).fit(H)
+    flat = sg.MatrixCompletion(random_state=0).fit(H.reshape(50, -1)).reconstruct()
+    error = np.linalg.norm((model.reconstruct() - X)[lost])
+    assert error < 1.05 * np.linalg.norm((flat.reshape(X.shape) - X)[lost])
+    assert error < 0.1 * np.linalg.norm(X[lost])
+    assert model.rank_[0] == 3
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """A tensor whose slices have noise of very different size, and the model of it."""
+    X, H, rng = noisy_tensor((30, 20, 25), rank=12, noise=0.0, p=0.5)
+    size = np.exp(rng.standard_normal((30, 1, 1)))
+    H = H + size * rng.standard_normal(X.shape)
+    return X, H, sg.TensorCompletion(center="none", random_state=0).fit(H)
+
+
+def test_a_mean_of_variational_models_is_one_model(uneven):
+    X, H, model = uneven
+    assert relative(model.reconstruct(), X) < 0.3
+    np.testing.assert_allclose(model.factors_.full(), model.reconstruct(), atol=1e-9)
+    filled = model.transform(H)
+    there = np.isnan(H)
+    np.testing.assert_allclose(filled[there], model.reconstruct()[there], atol=1e-8)
+    np.testing.assert_allclose(model.transform(H[4:6]), filled[4:6], atol=1e-7)
+    np.testing.assert_allclose(model.transform(H[[4]]), filled[[4]], atol=1e-7)
+
+
+def test_a_variational_tensor_is_saved(uneven, tmp_path):
+    _, H, model = uneven
+    model.save(tmp_path / "model")
+    again = sg.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.transform(H[:3]), model.transform(H[:3]))
+    assert again._model.slices
+    index = tuple(np.asarray([1, 2, 3]) for _ in range(3))
+    lower, upper = again.interval(index, 0.9)
+    assert np.all(lower < upper)
+
+
+def test_slices_of_unlike_size_are_predicted_in_their_units():
+    X, H, rng = noisy_tensor((30, 20, 15), noise=0.1, p=0.4)
+    size = 10.0 ** rng.uniform(-2, 2, (30, 1, 1))
+    model = sg.TensorCompletion(random_state=0).fit(size * H)
+    off = np.linalg.norm(model.reconstruct() / size - X, axis=(1, 2)) / np.linalg.norm(
+        X, axis=(1, 2)
+    )
+    assert np.median(off) < 0.1
+    np.testing.assert_allclose(model.factors_.full(), model.reconstruct(), atol=1e-9)
+    filled = model.transform(size * H)
+    np.testing.assert_allclose(model.transform((size * H)[2:4]), filled[2:4], rtol=1e-6)
+
+
+def test_offsets_of_a_tensor_are_found():
+    """With a rank given that leaves no room for them."""
+    rng = np.random.default_rng(0)
+    X = sg.CP(tuple(rng.standard_normal((n, 1)) for n in (20, 15, 12))).full()
+    for axis, n in enumerate(X.shape):
+        X = X + 5 * np.moveaxis(rng.standard_normal((n, 1, 1)), 0, axis)
+    H = np.where(rng.random(X.shape) < 0.5, X + 0.1 * rng.standard_normal(X.shape), np.nan)
+    model = sg.TensorCompletion(rank=1, random_state=0).fit(H)
+    assert model.center_ == "both"
+    assert relative(model.reconstruct(), X) < 0.02
+    assert sg.TensorCompletion(rank=1, center="none").fit(H).center_ == "none"
+    exact = sg.datasets.low_rank_tensor((20, 15, 12), 2, kappa=2, rng=0).full() + 1
+    assert sg.TensorCompletion(rank=3, random_state=0).fit(exact).center_ == "none"
+
+
+def test_a_time_limit_leaves_the_best_so_far():
+    X, H, _ = noisy_tensor((60, 50, 40), rank=4, p=0.5)
+    model = sg.TensorCompletion(max_time=0.2, random_state=0)
+    with pytest.warns(UserWarning, match="time limit"):
+        model.fit(H)
+    assert relative(model.reconstruct(), X) < 0.5
+    assert min(model.rank_) > 1
+
+
+def test_a_large_tensor_is_judged_by_a_part(monkeypatch):
+    from scaledgd.estimators import tensor_search
+
+    X, H, _ = noisy_tensor((40, 30, 30), p=0.6)
+    monkeypatch.setattr(tensor_search, "LARGE", 20_000)
+    monkeypatch.setattr(tensor_search, "PART", 20_000)
+    sizes = []
+    original = tensor_search.run
+    monkeypatch.setattr(tensor_search, "run", lambda *a: sizes.append(a[1].size) or original(*a))
+    model = sg.TensorCompletion(random_state=0).fit(H)
+    assert max(sizes[:3]) < 20_000 < np.isfinite(H).sum()
+    assert model.reconstruct().shape == X.shape
+    assert relative(model.reconstruct(), X) < 0.1
+
+
 def test_tensor_outliers():
     X, rng = tensor()
     wrong = rng.random(X.shape) < 0.1
@@ -708,10 +827,10 @@ def test_completion_never_forms_the_matrix():
     index = flat // n2, flat % n2
     values = np.einsum("er,er->e", L[index[0]], R[index[1]])
     tracemalloc.start()
-    sg.MatrixCompletion(rank=r, max_iter=4, tol=1e-2).fit_entries(index, values, (n1, n2))
+    sg.MatrixCompletion(rank=r, center="none", scale="none").fit_entries(index, values, (n1, n2))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 25 * 8 * (flat.size + (n1 + n2) * r)
+    assert peak < 40 * 8 * (flat.size + (n1 + n2) * r)
     assert peak < 8 * n1 * n2 / 20
 
 

@@ -148,7 +148,10 @@ class Cleaned(Fitted):
     def limit(self, columns: Array) -> Array | float:
         """Return how far off cells of some columns may be without being errors."""
         threshold = float(self.model.threshold_)
-        return threshold if self.units is None else threshold * self.units.scale[columns]
+        if self.units is None:
+            return threshold
+        scale = self.units.scale  # the threshold is that of a typical column
+        return threshold * scale[columns] / np.median(scale)
 
 
 def observed(values: Array) -> LocalObservations:
@@ -167,6 +170,8 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
     Few cells are fitted twice: all of them, and all but the held-out ones. Many are fitted
     once, without the held-out ones.
     """
+    from ..estimators.units import column_units
+
     began = time.perf_counter()
     if len(observed.shape) == 2 and isinstance(settings.rank, tuple):
         raise Failure("--rank must be auto or one number for a table, not several")
@@ -184,14 +189,13 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
         if settings.clip is not None:
             estimate = np.clip(estimate, *settings.clip)
         plain = _column_means(part)[_columns(test)]
-        accuracy = Accuracy(
-            *(_common_units(x, test, found.units) for x in (test.y, estimate, plain))
-        )
+        units = None if found.units is None else column_units(part)
+        accuracy = Accuracy(*(_common_units(x, test, units) for x in (test.y, estimate, plain)))
     return replace(found, accuracy=accuracy, seconds=time.perf_counter() - began)
 
 
 def _common_units(values: Array, test: LocalObservations, units: Any) -> Array:
-    """Values of cells in the units of a fit, in which errors of all columns count equally."""
+    """Values of cells in units in which errors of all columns count equally."""
     if units is None:
         return values
     j = test.coordinates[1]
@@ -224,7 +228,6 @@ def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
     if matrix:
         sides: dict[str, Any] = {"center": settings.center, "scale": settings.scale}
         model = RobustPCA(settings.rank, **sides, **_common(settings))
-        model._decides_offsets = True
     said = _quietly(lambda: _fit(model, data))
     return Cleaned(model, None, time.perf_counter() - began, said, settings.clip)
 
@@ -238,7 +241,6 @@ def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[st
 
     kind = MatrixCompletion if len(known.shape) == 2 else TensorCompletion
     model = kind(settings.rank, center=settings.center, scale=settings.scale, **_common(settings))
-    model._decides_offsets = True
     return model, _quietly(lambda: _fit(model, known))
 
 
@@ -273,13 +275,14 @@ def _as_found(model: Any, settings: Settings) -> Settings:
 
 
 def _hidden(observed: LocalObservations, settings: Settings) -> Array | None:
-    """Which cells are held out; every row and every column keeps one."""
+    """Which cells are held out: like those missing. Every row and every column keeps one."""
+    from ..estimators.holes import held_out
+
     count = min(int(settings.hold_out * observed.size), HELD_OUT)
     if observed.size < FEWEST or not count:
         return None
-    rng = np.random.default_rng(settings.seed)
-    chosen = np.zeros(observed.size, dtype=bool)
-    chosen[rng.choice(observed.size, count, replace=False, shuffle=False)] = True
+    share = count / observed.size
+    (chosen,) = held_out(observed.coordinates, observed.shape, share, settings.seed, 1)
     for i, n in zip(observed.coordinates, observed.shape, strict=True):
         keep = np.full(n, -1)
         keep[i] = np.arange(observed.size)  # the last of each

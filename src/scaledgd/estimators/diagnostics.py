@@ -22,13 +22,15 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def undetermined(data: Observations, ranks: tuple[int, ...]) -> list[str]:
+def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> list[str]:
     """Return what the data cannot determine, as sentences.
 
     Parameters
     ----------
     data : Observations
     ranks : tuple of int, one per mode
+    learnt : bool
+        Whether the fit knows how sure it is of every row: then few entries are no surprise.
     """
     found = []
     for mode, r in enumerate(ranks):
@@ -37,7 +39,7 @@ def undetermined(data: Observations, ranks: tuple[int, ...]) -> list[str]:
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
         if none:
             found.append(f"{none} {name} have no observation and are filled with offsets only")
-        if few:
+        if few and not learnt:
             found.append(
                 f"{few} {name} have fewer observations than the rank {r}; they are held by "
                 "the ridge"
@@ -48,7 +50,7 @@ def undetermined(data: Observations, ranks: tuple[int, ...]) -> list[str]:
             f"the observations fall into {parts} parts that share neither row nor column; "
             "how the parts relate to each other cannot be known"
         )
-    if len(data.shape) == 2 and data.size < degrees(ranks[0], data.shape):
+    if len(data.shape) == 2 and data.size < degrees(ranks[0], data.shape) and not learnt:
         found.append(
             f"there are {data.size} observations but rank {ranks[0]} has "
             f"{degrees(ranks[0], data.shape)} degrees of freedom; lower the rank or "

@@ -94,7 +94,7 @@ class EntrywiseEstimator(LowRankEstimator):
         """Return what the data cannot determine."""
         rank = self.rank_
         ranks = rank if isinstance(rank, tuple) else (max(rank, 1),) * 2
-        found = undetermined(self._model.observations, ranks)
+        found = undetermined(self._model.observations, ranks, self._model.knows_rows)
         if not rank:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         return found

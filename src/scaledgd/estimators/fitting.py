@@ -213,6 +213,15 @@ def refine(
     return state
 
 
+def fit_continued(session: Session, data: Observations, start: Bordered) -> State:
+    """Continue a fit from factors that are near one."""
+    problem = data.problem()
+    state = alternate(session, problem, start, "warm start")
+    if fits(session, state):
+        return believed(state, data)
+    return refine(session, problem, state, data)
+
+
 def believed(state: State, data: Observations) -> State:
     """Return a fit without noise, with a posterior that says so."""
     F = canonical(table_factors(state))

@@ -20,7 +20,6 @@ from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, Variational, current, mean_square
 from .fitting import (
-    alternate,
     believed,
     degrees,
     fits,
@@ -31,7 +30,7 @@ from .fitting import (
 from .journal import remembered, remembered_steps
 from .observations import Observations
 from .rules import beside_residual, change
-from .scaling import Scales, table_factors, truncated
+from .scaling import table_factors, truncated
 from .session import Session, light, revived
 
 Array = Any
@@ -86,11 +85,6 @@ class Path:
         if self.best_errors is None or mean < self.best:
             return replace(self, steps=steps, best_rank=self.rank, best_errors=errors)
         return replace(self, steps=steps)
-
-
-def held_out_judge(test: Observations, known: Scales | None = None) -> Judge:
-    """Return a function that gives squared errors on held-out entries, in units of the data."""
-    return lambda F: test.squared_errors(F, known)
 
 
 def begin(session: Session, data: Observations, start: Bordered, judge: Judge | None) -> Path:
@@ -176,42 +170,6 @@ def widen(state: State, columns: int) -> State:
 # ---- fits
 
 
-def fit_given(session: Session, data: Observations, start: Bordered, rank: int, seed: int) -> State:
-    """Fit a given rank, which is an upper bound.
-
-    If `start` has a positive rank the fit continues from it; a start of rank 0 only says which
-    offsets there are.
-    """
-    problem = data.problem()
-    rank = min(rank, *data.shape)
-    if start.rank:
-        state = alternate(session, problem, start, "warm start")
-    elif data.size < 1.3 * degrees(rank, data.shape):
-        return fit_few(session, data, start, rank, seed)
-    else:
-        state = least_squares(session, problem, data, start, rank)
-    if fits(session, state):
-        return believed(state, data)
-    return refine(session, problem, state, data)
-
-
-def fit_few(session: Session, data: Observations, start: Bordered, cap: int, seed: int) -> State:
-    """Fit fewer entries than the rank has degrees of freedom.
-
-    An exact fit of a smaller rank is taken as it is. Otherwise held-out entries say how far
-    to grow.
-    """
-    fewer = [r for r in range(1, cap + 1) if data.size >= 1.3 * degrees(r, data.shape)]
-    for rank in sorted({*fewer[:1], *fewer[-1:]}):
-        state = least_squares(session, data.problem(), data, start, rank)
-        if fits(session, state):
-            return believed(state, data)
-    for fit, test in data.split(0.1, seed):
-        judge, aside = held_out_judge(test), session.apart()
-        cap = grow(aside, begin(aside, fit, start, judge), cap, judge).best_rank
-    return fit_grown(session, data, start, cap)
-
-
 def fit_grown(session: Session, data: Observations, start: Bordered, cap: int) -> State:
     """Fit by growing the rank up to a cap."""
     path = grow(session, begin(session, data, start, None), cap, None)
@@ -246,10 +204,10 @@ def _gain(
     session: Session, fit: Observations, test: Observations, start: Bordered, cap: int
 ) -> Array:
     """By how much held-out entries are predicted better than by offsets alone."""
-    judge, aside = held_out_judge(test), session.apart()
+    aside = session.apart()
     path = begin(aside, fit, start, None)
-    without = judge(table_factors(path.state))
-    return without - judge(table_factors(grow(aside, path, cap, None).state))
+    without = test.squared_errors(table_factors(path.state))
+    return without - test.squared_errors(table_factors(grow(aside, path, cap, None).state))
 
 
 def trusted(session: Session, data: Observations, start: Bordered, cap: int, seed: int) -> bool:

@@ -9,32 +9,19 @@ import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..factors import Bordered
 from .base import all_or_nothing
-from .choosing import (
-    FEWEST,
-    Plan,
-    Reading,
-    candidates,
-    choose,
-    offsets_for_rank,
-    plain_side,
-)
+from .choosing import Reading
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
-from .fitting import aligned_components, fit_non_negative, fit_ridge
-from .growing import checked, fit_given, fit_grown
-from .journal import log
+from .fitting import aligned_components, fit_continued, fit_non_negative, fit_ridge
 from .labels import compatible
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
 from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
-from .robust_rank import narrow_rank, robust_rank
-from .scaling import Choice, empty, scales, table_factors
+from .searching import Wishes, search
 from .session import Session, unexplained
-from .units import Units, finer_units, robust_units, usual_units
 
 
 class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):
@@ -137,45 +124,35 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         return self
 
     def _search(
-        self,
-        session: Session,
-        data: LocalObservations,
-        again: bool,
-        seed: int,
-        rng: Any,
-        before: TableFit | None = None,
+        self, session: Session, data: LocalObservations, again: bool, seed: int, rng: Any
     ) -> TableFit:
-        known = self._model if self._continues(data, again) else None
-        units = self._units(data, before) if known is None else known.units
-        normal, size = self._normalised(data if units is None else units.apply(data))
-        if known is not None:
-            size, normal = known.size, known.normalised(data)
-        reading = Reading(size=size, units=units)
-        plan = self._chosen(session.with_reading(reading), normal, seed, known)
-        scale = scales(normal, plan.choice)
-        if known is not None:
-            scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
-        reading = replace(reading, choice=plan.choice, scales=scale, trail=plan.trail)
-        start = empty(normal, plan.choice, scale)
-        if known is not None and plan.rank:
-            start, _ = known.solve_rows(data)
-        if before is not None:
-            start = before.in_other_units(reading, start, plan.rank)
-        fit = self._solved(session.with_reading(reading), scale.apply(normal), start, plan, seed)
-        if known is not None:
-            return self._best_in_time(session, data, fit)
-        if self._offsets_are_missing(fit):
-            # zeros would be the worst of all estimates
-            sides = Choice("both" if normal.size >= FEWEST else "columns")
-            scale = scales(normal, sides)
-            reading = replace(reading, choice=sides, scales=scale)
-            start, here = empty(normal, sides, scale), session.with_reading(reading)
-            fit = self._solved(here, scale.apply(normal), start, plan, seed)
-        robust = self._outliers() is not None
-        if robust and units is not None and units.scaled and before is None:
-            # one threshold for all columns needs units in which their noise is alike
-            return self._search(session, data, again, seed, rng, fit)
+        if self._continues(data, again):
+            fit = self._continued(session, data)
+        else:
+            self._normalised(data)
+            ridge = None if self.ridge == "auto" else float(self.ridge)
+            asked = self._rank(), self.center, self.scale, self._outliers(), ridge
+            fit = search(session, data, Wishes(*asked, self._non_negative), seed)
         return self._best_in_time(session, data, fit)
+
+    def _continued(self, session: Session, data: LocalObservations) -> TableFit:
+        """Continue from the earlier fit; offsets, scales and rank stay as they are."""
+        known, normal = self._model, self._model.normalised(data)
+        scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
+        reading = Reading(known.size, known.choice, scale, known.trail, known.units)
+        start, _ = known.solve_rows(data)
+        session, scaled = session.with_reading(reading), scale.apply(normal)
+        outliers = self._outliers()
+        if outliers is not None:
+            state, limit = fit_robust(session, scaled, start, start.rank, outliers)
+            return TableFit(reading, state, None, limit)
+        if self._non_negative:
+            return TableFit(reading, fit_non_negative(session, scaled, start, start.rank))
+        if self.ridge != "auto":
+            ridge = float(self.ridge)
+            return TableFit(reading, *fit_ridge(session, scaled, start, start.rank, ridge))
+        state = fit_continued(session, scaled, start)
+        return TableFit(reading, aligned_components(state, scaled))
 
     def _best_in_time(self, session: Session, data: LocalObservations, fit: TableFit) -> TableFit:
         """Return a fit, or a better candidate if time ran out when the fit hardly began."""
@@ -214,94 +191,6 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             and data.y.dtype == model.observations.y.dtype
             and 1e-3 < size < 1e3
         )
-
-    _decides_offsets = False
-    """Whether center and scale "auto" are chosen even if the rank is given."""
-
-    @property
-    def _open(self) -> bool:
-        """Whether offsets and scales that are "auto" are to be chosen."""
-        return self._rank() is None or self._decides_offsets
-
-    def _units(self, data: LocalObservations, before: TableFit | None) -> Units | None:
-        """Return units of columns, if columns are unlike and it is left open.
-
-        After a first fit they are such that it leaves equally much of all columns.
-        """
-        if before is not None and before.reading.units is not None:
-            units = before.reading.units
-            normal = units.apply(data).scaled(before.reading.size)
-            left = before.reading.scales.apply(normal).residual(table_factors(before.state))
-            return finer_units(units, left)
-        if not self._open or self._non_negative or not data.size:
-            return None
-        if self._outliers() is not None:
-            sides = ("auto", "columns") if self._decides_offsets else ("auto",)
-            center, scale = (x if x in sides else "none" for x in (self.center, self.scale))
-            return robust_units(data, center, scale)
-        if self.scale != "auto" or self.center not in ("auto", "columns", "both"):
-            return None
-        return usual_units(data)
-
-    def _offsets_are_missing(self, fit: TableFit) -> bool:
-        """Whether nothing low-rank was found, and no offsets either, though they were open.
-
-        Units of columns are offsets: where there are some, zero is the mean of a column.
-        """
-        free = self._open and self.center == "auto" and self._outliers() is None
-        free = free and fit.reading.units is None
-        none = not table_factors(fit.state).rank and fit.reading.choice.center == "none"
-        return free and none and not self._non_negative and self.ridge == "auto"
-
-    def _chosen(
-        self, session: Session, data: LocalObservations, seed: int, known: MatrixModel | None
-    ) -> Plan:
-        """Return offsets and scales, the largest rank, and how they were found."""
-        rank, robust = self._rank(), self._outliers() is not None
-        if known is not None:
-            had = known.factors.rank
-            return Plan(known.choice, had if rank is None else max(1, rank), self.rank_path_)
-        given = Choice(plain_side(self.center), plain_side(self.scale), robust)
-        if robust and self._decides_offsets and session.reading.units is not None:
-            given = Choice(robust=True)
-        choices = candidates(self.center, self.scale, not self._non_negative)
-        if rank is not None:
-            if self._decides_offsets and not robust:
-                given = offsets_for_rank(session, data, rank, choices, seed)
-            return Plan(given, rank, [{"rank": rank, "why": "given"}])
-        if robust:
-            aside = session.apart()
-            found = narrow_rank(aside, data, given, seed) or robust_rank(aside, data, seed)
-            log.info("rank %d: %s", *found[:2])
-            last = {"rank": found[0], "why": found[1]}
-            return Plan(given, found[0], [*found[2], last])
-        return choose(session, data, choices, seed)
-
-    def _solved(
-        self, session: Session, data: LocalObservations, start: Bordered, plan: Plan, seed: int
-    ) -> TableFit:
-        """Fit data that are scaled, as planned."""
-        outliers, reading, rank = self._outliers(), session.reading, plan.rank
-        if self._non_negative and (outliers is not None or self.ridge != "auto"):
-            raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
-        if outliers is not None:
-            if not rank:
-                return TableFit(reading, data.problem().linearize(start), None, 0.0)
-            init = start if start.rank and reading.units is not None else None
-            state, threshold = fit_robust(session, data, start, rank, outliers, init)
-            return TableFit(reading, state, None, threshold)
-        if self._non_negative:
-            if start.u is not None or start.v is not None:
-                raise ValueError('non_negative factors have no offsets; set center="none"')
-            return TableFit(reading, fit_non_negative(session, data, start, rank))
-        if self.ridge != "auto":
-            return TableFit(reading, *fit_ridge(session, data, start, rank, float(self.ridge)))
-        if plan.grows and not start.rank:
-            state = fit_grown(session, data, start, rank)
-        else:
-            state = fit_given(session, data, start, rank, seed + 1)
-        state = checked(session, state, data, start, seed + 2)
-        return TableFit(reading, aligned_components(state, data))
 
     # ---- other rows
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ..factors import Bordered, LowRank
@@ -13,14 +14,14 @@ from ..linalg import epsilon, fix_signs
 from ..methods import NonNegative
 from ..solve import solve
 from ..state import State
-from ..variational import Posterior, current
+from ..variational import Posterior, current, solved
 from . import validation
 from .choosing import Reading
 from .fitting import degrees, has_posterior
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index
-from .observations import WITHIN, Summary
-from .packing import packable
+from .observations import MULTIPLE, WITHIN, Summary
+from .packing import host, packable
 from .robust import Outliers, threshold
 from .scaling import Choice, Scales, bordered, empty, singular, table_factors, with_part
 from .uncertainty import Spread
@@ -63,11 +64,15 @@ class TableFit:
         plain : bool
             Whether factors are nonnegative, without a posterior.
         """
-        limit = threshold(state) if robust else None
+        limit = None
+        if robust and state.memory.loss is not None:
+            limit = threshold(state)
+        elif robust:
+            limit = MULTIPLE * reading.apply(data).residual_scale(table_factors(state))
         F = bordered(state.factors, empty(data, reading.choice, reading.scales))
         if not plain:
             state = state.moved(F)
-            state = state.remembering(current(state))
+            state = state.remembering(replace(current(state), columns=None, weight=None))
         return cls(reading, state, getattr(state.problem, "ridge", None), limit)
 
     def in_other_units(self, reading: Reading, blank: Bordered, rank: int) -> Bordered:
@@ -127,7 +132,11 @@ class MatrixModel(EntrywiseModel):
         posterior = None
         if ridge is None and has_posterior(fit.state):
             posterior = current(fit.state)
-            posterior = replace(posterior, noise=float(posterior.noise))
+            posterior = replace(posterior, noise=float(posterior.noise), weight=None)
+            if posterior.covariance is not None:
+                # rows are solved anew: only what is known about columns is needed
+                rows, columns = posterior.covariance
+                posterior = replace(posterior, covariance=(rows[:0, :, :], columns))
         model = cls(
             observations=data,
             size=reading.size,
@@ -170,6 +179,9 @@ class MatrixModel(EntrywiseModel):
             return F, known
         problem = data.problem()
         ridge = self.ridge
+        posterior = self.posterior
+        if posterior is not None and posterior.covariance is not None and self.threshold is None:
+            return solved(problem.linearize(F).view, F, posterior, 0)[0], known
         if self.posterior is not None:
             ridge = self.posterior.ridge(F, 0, problem.operator.coverage(None, data.y))
         if self.non_negative:
@@ -238,6 +250,9 @@ class MatrixModel(EntrywiseModel):
         column = size * (column if known.columns is None else column * known.columns)
         if self.units is not None:
             column = column * self.units.scale + self.units.offset
+            if F.v is not None:
+                d = self.units.scale if known.columns is None else self.units.scale * known.columns
+                row = row * (F.v * d)[0]  # the same for all columns
         return row, column
 
     def _named_choice(self) -> dict[str, str]:
@@ -284,7 +299,8 @@ class MatrixModel(EntrywiseModel):
         left = self._summary
         found = {**self.attributes, "noise_variance_": self.noise * left.mean_unit}
         if self.threshold is not None:
-            found["threshold_"] = float(self.threshold * self.size)
+            typical = 1.0 if self.units is None else float(np.median(host(self.units.scale)))
+            found["threshold_"] = float(self.threshold * self.size) * typical
             found["outliers_"] = left.outliers
         return found
 
@@ -330,6 +346,10 @@ class MatrixModel(EntrywiseModel):
     @property
     def sure_of_bias(self) -> bool:
         return self.ridge is None
+
+    @property
+    def knows_rows(self) -> bool:
+        return self.posterior is not None and self.posterior.covariance is not None
 
     def spread(self) -> Spread:
         F = self.factors

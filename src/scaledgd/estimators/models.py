@@ -76,6 +76,11 @@ class EntrywiseModel(ABC):
     def sure_of_bias(self) -> bool:
         """Whether the ridge was learnt, so that its bias is part of the variance."""
 
+    @property
+    def knows_rows(self) -> bool:
+        """Whether the fit knows how sure it is of every row."""
+        return False
+
     @abstractmethod
     def spread(self) -> Spread:
         """Return how sure the factors are."""

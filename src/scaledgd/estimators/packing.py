@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..factors import Bordered, LowRank, Symmetric, Tucker
+from ..factors import CP, Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
 from ..linalg import to_host
 from ..methods import CurvatureMemory
@@ -19,12 +19,13 @@ from ..state import Memory
 from ..steps import StepMemory, line_search
 from ..thresholds import Threshold, median_threshold
 from ..variational import Posterior
+from ..variational.cp import PosteriorCP
 
 CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        *(Bordered, LowRank, Symmetric, Tucker),
-        *(Memory, Posterior, CurvatureMemory, StepMemory, Threshold),
+        *(CP, Bordered, LowRank, Symmetric, Tucker),
+        *(Memory, Posterior, PosteriorCP, CurvatureMemory, StepMemory, Threshold),
         *(median_threshold, line_search),
     )
 }

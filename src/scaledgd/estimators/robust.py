@@ -25,7 +25,8 @@ from ..problems import Observed
 from ..state import State
 from ..stopping import Record, Stop, StoppingRule
 from ..thresholds import larger, median_threshold
-from .fitting import believed, refine, structured, without_weakest
+from ..variational import current
+from .fitting import believed, degrees, refine, structured, without_weakest
 from .journal import remembered
 from .observations import MULTIPLE, Observations, position_of
 from .packing import packable
@@ -245,25 +246,37 @@ def without_surplus(session: Session, problem: Observed, state: State, data: Obs
     return state
 
 
+Refit = Callable[[Observed, State], State]
+
+
 def settle(
-    session: Session, data: Observations, state: State, outliers: Outliers
+    session: Session,
+    data: Observations,
+    state: State,
+    outliers: Outliers,
+    refit: Refit | None = None,
 ) -> tuple[State, float]:
     """Find the noise among what was not rejected: a ridge, and the final threshold."""
     least = max(math.sqrt(epsilon(data.example)), 0.1 * session.tol) * data.typical()
     limit = least
-    for _ in range(2):
+    for _ in range(2 if refit is None else 5):
         F = table_factors(state)
         if outliers == "auto":
-            limit = MULTIPLE * data.residual_scale(F)
+            # the fit follows the noise of the entries that it keeps, but not of those it rejects
+            kept = 1 - degrees(F.rank, data.shape) / data.size
+            limit = MULTIPLE * data.residual_scale(F) / math.sqrt(max(kept, 0.1))
+            if refit is not None and state.memory.loss is not None:
+                limit = max(limit, MULTIPLE * math.sqrt(float(current(state).noise)))
         else:
             limit = data.residual_quantile(F, float(outliers))
         if limit <= least:
             break
         fixed, kept = data.problem(HardTrim(limit)), data.within(F, limit)
-        last, state = (
-            state,
-            refine(session, fixed, fixed.linearize(F), data, None, 1e-4 * limit),
-        )
+        last = state
+        if refit is None:
+            state = refine(session, fixed, fixed.linearize(F), data, None, 1e-4 * limit)
+        else:
+            state = refit(fixed, fixed.linearize(F))
         F = table_factors(state)
         if data.within(F, limit) < 0.9 * kept:
             # few entries led to a ridge that lost the others: the fit is better without

@@ -15,15 +15,13 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from ..factors import Bordered
-from ..kernels import backend
 from ..linalg import epsilon, truncated_svd
 from ..methods import Alternating
 from ..state import State
 from .journal import remembered
-from .local_observations import LocalObservations
 from .observations import MULTIPLE, Observations
-from .robust import falling, fit_robust, rejecting, threshold
-from .scaling import Choice, empty, scales, singular, table_factors, truncated
+from .robust import falling, rejecting, threshold
+from .scaling import Choice, empty, singular, table_factors, truncated
 from .session import Session
 
 Array = Any
@@ -108,72 +106,6 @@ def spectrum_of(data: Observations, F: Bordered, most: int = 32) -> Spectrum:
     U, s, V = truncated_svd(times, adjoint_times, (n1, n2), most, data.example, seeded, 1e-2)
     values = np.asarray([float(x) for x in s])
     return Spectrum(U, values, V, rms * (math.sqrt(n1) + math.sqrt(n2)), kept)
-
-
-NARROW = 60
-"""Rows or columns below which held-out entries choose the rank: the spectrum is too short."""
-
-SURVEYED = 300_000
-"""Number of entries on which the rank of a narrow table is chosen."""
-
-MOST = 10
-"""Largest rank of a narrow table that is considered."""
-
-
-def narrow_rank(
-    session: Session, data: LocalObservations, choice: Choice, seed: int
-) -> tuple[int, str, Trail] | None:
-    """Return the rank of a narrow table with gross errors, on held-out entries.
-
-    It is the smallest rank that predicts them well. Errors are measured by medians, because the
-    entries held out may be wrong themselves.
-
-    Parameters
-    ----------
-    session : Session
-    data : LocalObservations
-    choice : Choice
-        Offsets and scales that were asked for.
-    seed : int
-
-    Returns
-    -------
-    rank, why, trail : int, str, list of dict
-        Or None if the table is not narrow, or too small.
-    """
-    if min(data.shape) >= NARROW:
-        return None
-    part = data.core(SURVEYED, seed)
-    pairs = part.split(0.1, seed)
-    if not pairs:
-        return None
-    # the iterates of a part cannot become a model of the whole
-    reading = session.reading if part is data else None
-    aside, trail = session.with_reading(reading).apart(), []
-    for rank in range(1, max(1, min(MOST, min(part.shape) // 2)) + 1):
-        error = _median_error(aside, *pairs[0], rank, choice)
-        trail.append({"rank": rank, "held_out": error**2})
-        if session.out_of_time:
-            break
-    floor = 1e-5 * part.typical()
-    errors = [math.sqrt(step["held_out"]) for step in trail]
-    enough = max(1.1 * min(errors), floor)
-    found = next(k for k, error in enumerate(errors, 1) if error <= enough)
-    return found, "larger ranks do not predict held-out entries better", trail
-
-
-@remembered("narrow rank")
-def _median_error(
-    session: Session, fit: LocalObservations, test: LocalObservations, rank: int, choice: Choice
-) -> float:
-    """The median error on held-out entries of a robust fit."""
-    known = scales(fit, choice)
-    start = empty(fit, choice, known)
-    if session.reading is not None:
-        session = session.with_reading(replace(session.reading, choice=choice, scales=known))
-    state, _ = fit_robust(session, known.apply(fit), start, rank, "auto")
-    squares = test.squared_errors(table_factors(state), known)
-    return math.sqrt(float(backend(squares).median_magnitude(squares)))
 
 
 def robust_rank(session: Session, data: Observations, seed: int) -> tuple[int, str, Trail]:

@@ -70,7 +70,8 @@ class Outcome:
 
     def become(self, other: Outcome) -> None:
         """Take over another outcome, as if what came since had not been tried."""
-        self.history, self.converged, self.status = other.history, other.converged, other.status
+        self.history = list(other.history)
+        self.converged, self.status = other.converged, other.status
 
     def packed(self, since: int) -> dict[str, Any]:
         """Return what happened from a position in the history on, for a checkpoint."""

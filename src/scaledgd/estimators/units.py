@@ -6,7 +6,7 @@ unlike scale, a temperature beside a price, are brought to common units first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,14 +64,21 @@ def usual_units(data: Observations) -> Units | None:
     Columns also look unlike if rows are: a few large rows then decide their deviations. So they
     must be more unlike than the rows.
     """
-    size = data.magnitude()
-    data = data.scaled(size)  # squares of huge numbers overflow
+    whole, data = data, data.scaled(data.magnitude())  # squares of huge numbers overflow
     rows, columns = (_variances(data, mode) for mode in (0, 1))
     if not _ratio(np.sqrt(columns)) > max(APART, _ratio(np.sqrt(rows))):
         return None
+    return column_units(whole)
+
+
+def column_units(data: Observations) -> Units:
+    """Return means and standard deviations of the columns."""
+    size = data.magnitude()
+    data = data.scaled(size)  # squares of huge numbers overflow
+    columns = _variances(data, 1)
     counts, squares = host(data.counts(1)), host(data.squares(1))
     # shrunk towards a typical variance with the weight of one extra observation
-    typical = float(np.median(columns))
+    typical = float(np.median(columns)) if columns.size else 1.0
     scale = np.sqrt((squares + typical) / (counts + 1))
     return Units(size * data.means(1), size * _like(scale, data))
 
@@ -103,20 +110,11 @@ def robust_units(data: Observations, center: str, scale: str) -> Units | None:
     return Units(size * offset, size * divisor if scaled else divisor, scaled)
 
 
-def finer_units(units: Units, residual: Observations) -> Units:
-    """Return units in which what a model leaves is equally large in all columns.
-
-    Parameters
-    ----------
-    units : Units
-        Those that the model was fitted in.
-    residual : Observations
-        What the model leaves of the data, in those units.
-    """
-    beyond = host(residual.median_sizes(1))
-    typical = float(np.median(beyond[beyond > 0])) if (beyond > 0).any() else 1.0
-    factor = np.clip(beyond / typical, 1 / APART, APART)
-    return replace(units, scale=units.scale * _like(factor, residual))
+def robust_column_units(data: Observations) -> Units:
+    """Return medians and median deviations of the columns."""
+    found = robust_units(data, "columns", "columns")
+    assert found is not None
+    return found
 
 
 def _squares_per_entry(data: Observations) -> Any:

@@ -302,6 +302,10 @@ def _held_out(estimator: Any) -> dict[Any, float]:
     found: dict[Any, float] = {}
     for record in records:
         rank = record["rank"]
+        if record.get("start") == "offsets" and isinstance(estimator.rank_, tuple):
+            continue  # no ranks at all
+        if isinstance(rank, int) and isinstance(estimator.rank_, tuple):
+            continue  # a matrix model of an unfolding
         if isinstance(rank, tuple) and not isinstance(estimator.rank_, tuple):
             rank = rank[0]
         # a table repeats a rank with more sweeps, so the last record counts; a regression repeats

@@ -1,0 +1,150 @@
+"""Fit a table as planned, and find out whether the data are exact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..factors import Bordered
+from ..problems import Observed
+from ..state import State
+from ..variational import current, mean_square
+from .choosing import FIRST_RANK, Plan
+from .fitting import alternate, believed, degrees, first_factors, fits, least_squares
+from .growing import begin, checked, fit_grown
+from .joint import Joint, fit_joint, supported
+from .local_observations import LocalObservations
+from .observations import Observations
+from .packing import host
+from .scaling import singular, table_factors, truncated
+from .session import Session
+
+PROBE = 12
+"""Sweeps after which it is clear whether noise remains."""
+
+MANY = 10**9
+
+PLENTY = 6.0
+"""Entries per degree of freedom that leave no choice of components."""
+
+QUIET = 0.05
+"""Share of the variance above which noise rules out an exact fit."""
+
+TINY = 1e-8
+"""Share of the variance below which the noise that was found is all there is."""
+
+GAP = 0.2
+"""Ratio of singular values below which the smaller ones may not be needed."""
+
+SMALL = 1_000_000
+"""Entries times rank below which an exact fit is tried where entries are few."""
+
+
+def fit_planned(
+    session: Session, data: LocalObservations, start: Bordered, plan: Plan, seed: int
+) -> State:
+    """Return the fit to all entries.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+    start : Bordered
+        Says which offsets there are.
+    plan : Plan
+    seed : int
+    """
+    problem, rank = data.problem(), min(plan.rank, *data.shape)
+    if plan.start == "offsets" or not rank:
+        return begin(session.apart(), data, start, None).state
+    if plan.start == "grown":
+        state = fit_grown(session, data, start, rank)
+        return checked(session, state, data, start, seed + 2)
+    how = plan.joint(data, quick=False)
+    init = _continued(problem, start, plan.begun)
+    init = how.begun(data, problem, start) if init is None else init
+    state = fit_joint(session, problem, data, init, how)
+    return _polished(session, data, state) or state
+
+
+def _continued(problem: Observed, start: Bordered, known: State | None) -> State | None:
+    """The state of a fit to other entries, with the offsets of this one."""
+    if known is None or known.factors.shape != tuple(problem.shape):
+        return None
+    F = replace(table_factors(known), u=start.u, v=start.v)
+    return problem.linearize(F).remembering(replace(current(known), weight=None))
+
+
+def fit_exact(
+    session: Session, data: Observations, start: Bordered, rank: int | None
+) -> State | None:
+    """Return a fit that reproduces the data, or None.
+
+    The columns that a joint start finds are tried first, so that a rank which is given may be
+    too large. It is tried itself where there is little noise, or where the entries are so few
+    that noise cannot be told.
+
+    Parameters
+    ----------
+    session : Session
+    data : Observations
+    start : Bordered
+    rank : int, optional
+        A rank that is given.
+    """
+    most = min(min(data.shape) - 1, max(1, data.size // sum(data.shape)), FIRST_RANK)
+    bound = max(1, most) if rank is None else min(rank, *data.shape)
+    problem, how = data.problem(), Joint(bound, sweeps=PROBE, fine=3e-3)
+    outcome = session.outcome.copy()
+    if rank is not None and data.size >= PLENTY * degrees(bound, data.shape):
+        # so many entries determine the rank, too
+        first = first_factors(problem, start, bound)
+        quick = alternate(session, problem, first, "least squares")
+        if fits(session, quick):
+            return believed(quick, data)
+        session.outcome.become(outcome)
+    init = how.begun(data, problem, start)
+    state = fit_joint(session, problem, data, init, how)
+    exact = _polished(session, data, state)
+    if exact is not None:
+        return exact
+    session.outcome.become(outcome)
+    if rank is None:
+        return None
+    dof = degrees(bound, data.shape)
+    few = data.size < 3 * dof and data.size * bound <= SMALL
+    unsure = few or TINY < _noise(state) < QUIET
+    if data.size >= 1.25 * dof and unsure:
+        exact = least_squares(session, problem, data, start, bound)
+        if fits(session, exact):
+            return believed(exact, data)
+    session.outcome.become(outcome)
+    return None
+
+
+def _noise(state: State) -> float:
+    """The noise as a share of the mean square of the data."""
+    return float(current(state).noise) / max(mean_square(state.problem), 1e-300)
+
+
+def _polished(session: Session, data: Observations, state: State) -> State | None:
+    """The fit of least rank that reproduces the data, if the columns that were found do."""
+    if _noise(state) > QUIET:
+        return None
+    F, problem = table_factors(supported(state, MANY, 0.5)), state.problem
+    assert isinstance(problem, Observed)
+    outcome = session.outcome.copy()
+    for rank in _candidates(F):
+        if data.size < 1.3 * degrees(rank, data.shape):
+            break
+        exact = alternate(session, problem, truncated(F, rank), "exact")
+        if fits(session, exact):
+            return believed(exact, data)
+        session.outcome.become(outcome)
+    return None
+
+
+def _candidates(F: Bordered) -> list[int]:
+    """Ranks below which singular values are much smaller, and the whole rank."""
+    s = host(singular(F)[1])
+    gaps = [k for k in range(1, F.rank) if s[k] < GAP * s[k - 1]]
+    return [*gaps, F.rank] if F.rank else []

@@ -1,0 +1,154 @@
+"""Find the model of a table with gross errors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..linalg import epsilon
+from ..problems import Observed
+from ..state import State
+from ..variational import Variational, current
+from .choosing import Reading
+from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
+from .local_observations import LocalObservations
+from .matrix_model import TableFit
+from .noise_units import in_units_of_noise
+from .robust import fit_robust, levels, rejecting, rejection, settle
+from .robust_rank import robust_rank
+from .rules import beside_residual
+from .scaling import Choice, empty, scales, table_factors, truncated
+from .session import Session
+from .units import robust_column_units
+
+if TYPE_CHECKING:
+    from .searching import Wishes
+
+Array = Any
+
+LARGEST_RANK = 20
+"""Largest rank that is begun with."""
+
+FREEDOM = 1.0
+"""Degrees of freedom of the noise: the heaviest tails, which reject the most."""
+
+SHARE = 0.9
+"""Part of the variance that the low-rank part explains at first."""
+
+
+def search_robust(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> TableFit:
+    """Return the fit of a table with gross errors.
+
+    A fit that reproduces what is not rejected needs no offsets. Otherwise columns have
+    offsets, and the noise has heavy tails; offsets, rank and noise are found together. Where the
+    table is too large for that, the rank is the one below a gap of the spectrum.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        In their own units.
+    wishes : Wishes
+    seed : int
+    """
+    most = min(LARGEST_RANK, max(1, min(data.shape) - 2))
+    most = most if wishes.rank is None else min(wishes.rank, *data.shape)
+    if not wishes.allow("columns") or not whole_covariances(data, most):
+        return _by_rejection(session, data, wishes.plain, wishes, seed)[0]
+    if wishes.rank is not None and wishes.allow("none"):
+        outcome = session.outcome.copy()
+        found, exact = _by_rejection(session, data, wishes.plain, wishes, seed)
+        if exact:
+            return found
+        session.outcome.become(outcome)
+    return _by_student(session, data, wishes, most, seed)
+
+
+def _by_rejection(
+    session: Session, data: LocalObservations, choice: Choice, wishes: Wishes, seed: int
+) -> tuple[TableFit, bool]:
+    """Reject residuals beyond a falling threshold; return whether nothing else is left."""
+    assert wishes.outliers is not None
+    size = data.magnitude()
+    normal, rank = data.scaled(size), wishes.rank
+    trail: list[dict[str, Any]] = [{"rank": rank, "why": "given"}]
+    reading = Reading(size=size, choice=choice)
+    if rank is None:
+        aside = session.with_reading(reading).apart()
+        rank, why, steps = robust_rank(aside, normal, seed)
+        trail = [*steps, {"rank": rank, "why": why}]
+    scale = scales(normal, choice)
+    reading = replace(reading, scales=scale, trail=trail)
+    scaled, start = scale.apply(normal), empty(normal, choice, scale)
+    if not rank:
+        return TableFit(reading, scaled.problem().linearize(start), None, 0.0), True
+    here = session.with_reading(reading)
+    state, limit = fit_robust(here, scaled, start, rank, wishes.outliers)
+    return TableFit(reading, state, None, limit), limit <= levels(session, scaled)[1]
+
+
+def _by_student(
+    session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
+) -> TableFit:
+    """Fit offsets of columns, factors, and noise with heavy tails."""
+    assert wishes.outliers is not None
+    units = robust_column_units(data) if narrow(data) else None
+    normal = data if units is None else units.apply(data)
+    size = normal.magnitude()
+    normal, choice = normal.scaled(size), Choice("columns", robust=True)
+    reading = Reading(size=size, choice=choice, units=units)
+    blank = empty(normal, choice)
+    start = replace(blank, R=normal.medians(1)[:, None])
+    here, problem = session.with_reading(reading), normal.problem()
+    how = Joint(most, SHARE, units is not None, FREEDOM)
+    state = fit_joint(here, problem, normal, how.begun(normal, problem, start), how)
+    rank = table_factors(state).rank
+    trail = [{"rank": rank, "why": "supported by the data"}]
+    reading = replace(reading, trail=trail)
+    # the noise is found from squares, whose rounding is that of its square
+    least = max(1e-5, 10 * math.sqrt(epsilon(normal.example)))
+    if rank and _sigma(state) <= least * math.sqrt(robust_variance(normal, start)):
+        return _exact(session, data, wishes, TableFit(reading, state), normal, seed)
+    noisy, state = in_units_of_noise(reading, state, normal)
+    if noisy.units is not None:
+        normal = noisy.units.apply(data).scaled(size)
+    posterior = replace(current(state), weight=None)
+    here = session.with_reading(noisy)
+
+    def refit(problem: Observed, state: State) -> State:
+        method = Variational(full=True)
+        start = state.remembering(posterior)
+        rules = [beside_residual(3e-3)]
+        return shared(here.solve(problem, start, method, rules, 20, stage="settled"), most)
+
+    state, limit = settle(here, normal, state, wishes.outliers, refit)
+    return TableFit(noisy, state, None, limit)
+
+
+def _exact(
+    session: Session,
+    data: LocalObservations,
+    wishes: Wishes,
+    found: TableFit,
+    normal: LocalObservations,
+    seed: int,
+) -> TableFit:
+    """Reproduce what is not rejected: without offsets if that is possible."""
+    assert wishes.outliers is not None
+    F = table_factors(found.state)
+    for rank in (F.rank, F.rank + 1) if wishes.allow("none") else ():
+        outcome = session.outcome.copy()
+        plain = replace(wishes, rank=rank)
+        again, exact = _by_rejection(session, data, Choice(robust=True), plain, seed)
+        if exact:
+            return replace(again, reading=replace(again.reading, trail=found.reading.trail))
+        session.outcome.become(outcome)
+    here, problem = session.with_reading(found.reading), normal.problem(rejecting(normal, "auto"))
+    state = rejection(here, problem, normal, truncated(F, 0), F.rank, F)
+    state, limit = settle(here, normal, state, wishes.outliers)
+    return TableFit(found.reading, state, None, limit)
+
+
+def _sigma(state: State) -> float:
+    return math.sqrt(float(current(state).noise))

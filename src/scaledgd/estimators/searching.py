@@ -1,0 +1,101 @@
+"""Find the model of a table: units, offsets, scales, rank and start, and the fit itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .choosing import LARGE, Plan, candidates, choose, plain_side
+from .fitting import aligned_components, degrees, fit_non_negative, fit_ridge
+from .local_observations import LocalObservations
+from .matrix_model import TableFit
+from .noise_units import in_units_of_noise
+from .planned import PLENTY, fit_exact, fit_planned
+from .robust import Outliers
+from .robust_search import search_robust
+from .scaling import Choice
+from .session import Session
+from .units import usual_units
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked for.
+
+    Attributes
+    ----------
+    rank : int, optional
+        An upper bound; None leaves it open.
+    center, scale : {"auto", "none", "rows", "columns", "both"}
+    outliers : None, "auto" or a fraction
+    ridge : float, optional
+        A ridge that is given; None learns it.
+    non_negative : bool
+    """
+
+    rank: int | None
+    center: str
+    scale: str
+    outliers: Outliers | None = None
+    ridge: float | None = None
+    non_negative: bool = False
+
+    @property
+    def plain(self) -> Choice:
+        """The offsets and scales if nothing is chosen."""
+        return Choice(plain_side(self.center), plain_side(self.scale), self.outliers is not None)
+
+    def allow(self, side: str) -> bool:
+        """Whether a side may be both centred and scaled."""
+        return self.center in ("auto", side) and self.scale in ("auto", side)
+
+
+def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> TableFit:
+    """Return the fit of a table.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        In their own units.
+    wishes : Wishes
+    seed : int
+    """
+    if wishes.outliers is not None:
+        return search_robust(session, data, wishes, seed)
+    if wishes.ridge is not None or wishes.non_negative:
+        return _given_penalty(session, data, wishes, seed)
+    plenty = wishes.rank is not None and data.size >= PLENTY * degrees(wishes.rank, data.shape)
+    # a fit that reproduces large columns says nothing about small ones
+    alike = wishes.scale != "auto" or usual_units(data) is None
+    if wishes.allow("none") and alike and (data.size <= LARGE or plenty):
+        plan = Plan(Choice(), 0, [{"rank": wishes.rank, "why": "the data are reproduced"}])
+        reading, scaled, blank = plan.prepared(data)
+        exact = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
+        if exact is not None:
+            return TableFit(reading, aligned_components(exact, scaled))
+    plans = candidates(data, wishes.center, wishes.scale)
+    # a fit of a given rank does not depend on chance
+    plan = choose(session, data, plans, seed if wishes.rank is None else 0, wishes.rank)
+    reading, scaled, blank = plan.prepared(data)
+    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed)
+    reading, state = in_units_of_noise(reading, state, scaled)
+    return TableFit(reading, aligned_components(state, scaled))
+
+
+def _given_penalty(
+    session: Session, data: LocalObservations, wishes: Wishes, seed: int
+) -> TableFit:
+    """Fit with a ridge that is given, or with nonnegative factors."""
+    if wishes.non_negative and (wishes.outliers is not None or wishes.ridge is not None):
+        raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
+    plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
+    if wishes.rank is None:
+        plans = candidates(data, wishes.center, wishes.scale)
+        plan = choose(session, data, plans[:1] if wishes.non_negative else plans, seed)
+    reading, scaled, blank = plan.prepared(data)
+    session = session.with_reading(reading)
+    if wishes.ridge is not None:
+        return TableFit(reading, *fit_ridge(session, scaled, blank, plan.rank, wishes.ridge))
+    if blank.u is not None or blank.v is not None:
+        raise ValueError('non_negative factors have no offsets; set center="none"')
+    return TableFit(reading, fit_non_negative(session, scaled, blank, plan.rank))
