@@ -1,9 +1,9 @@
-"""Check the claims of the estimators: recovery, few entries, noise, rank, real data.
+"""Check the claims of the estimators: recovery, few entries, noise, rank.
 
 ``python -m benchmarks.estimators`` runs everything (about 25 minutes). Name some of ``recovery``,
-``few``, ``robust``, ``tensors``, ``noise``, ``rank``, ``random`` and ``real`` to run only those.
-``real`` needs the real data (``--data FOLDER``). Every estimator has its default settings, except
-for the rank where a line names one.
+``few``, ``robust``, ``tensors``, ``noise``, ``rank`` and ``random`` to run only those. Every
+estimator has its default settings, except for the rank where a line names one. Real data are in
+``benchmarks.answers``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import scaledgd as sg
-
-from . import real_data
 
 Array = Any
 Line = tuple[str, float, float]
@@ -202,45 +198,8 @@ def random(total: int = 1000) -> Iterator[Line]:
     yield f"worse than the zero matrix, of {total}", worse, 0
 
 
-def real(folder: Path) -> Iterator[Line]:
-    """Predict hidden entries of real tables and ratings, and find the movers of a video."""
-    chlorine = real_data.load(folder, "chlorine")["X"].T[:120, :180]
-    electricity = real_data.load(folder, "electricity-321")["X"].astype(float)
-    tables = {
-        "chlorine": (chlorine, (0.062, 0.107, 0.275)),
-        "electricity": (electricity, (0.083, 0.088, 0.113)),
-    }
-    for name, (X, limits) in tables.items():
-        for p, most in zip((0.8, 0.5, 0.2), limits, strict=True):
-            errors = []
-            for seed in range(3):
-                seen = np.random.default_rng(seed).random(X.shape) < p
-                model = sg.MatrixCompletion(random_state=seed).fit(np.where(seen, X, np.nan))
-                off = (model.reconstruct() - X)[~seen]
-                errors.append(np.linalg.norm(off) / np.linalg.norm(X[~seen]))
-            yield f"{name}, {p:.0%} seen, rank {model.rank_}", float(np.mean(errors)), most
-    ratings = real_data.load(folder, "gcmc-flixster")
-    i, j = (ratings[k].astype(int) for k in ("user", "item"))
-    y, test = ratings["rating"].astype(float), ratings["is_test"].astype(bool)
-    model = sg.MatrixCompletion(random_state=0)
-    model.fit_entries((i[~test], j[~test]), y[~test], (3000, 3000))
-    off = model.predict_entries((i[test], j[test])) - y[test]
-    yield "flixster, test RMSE", float(np.sqrt(np.mean(off**2))), 0.89
-    video = real_data.load(folder, "highway-cdnet")
-    X = video["frames"].reshape(300, -1).astype(float)
-    truth = video["gt"].reshape(300, -1)
-    began = time.perf_counter()
-    pca = sg.RobustPCA(random_state=0).fit(X)
-    seconds = time.perf_counter() - began
-    movers = np.abs(X - pca.reconstruct()) > 25
-    yes, no = truth == 255, (truth == 0) | (truth == 50)
-    hits, false, lost = (movers & yes).sum(), (movers & no).sum(), (~movers & yes).sum()
-    F = 2 * hits / (2 * hits + false + lost)
-    yield f"highway, 1 - F, rank {pca.rank_}, {seconds:.0f} s", 1 - float(F), 0.17
-
-
 PARTS: dict[str, Callable[..., Iterator[Line]]] = {
-    part.__name__: part for part in (recovery, few, robust, tensors, noise, rank, random, real)
+    part.__name__: part for part in (recovery, few, robust, tensors, noise, rank, random)
 }
 
 
@@ -266,16 +225,8 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m benchmarks.estimators", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
-    real_data.add_option(parser)
     given = parser.parse_args(arguments)
-    folder, missed = real_data.find_folder(given.data), 0
-    for name in given.parts or list(PARTS):
-        part = PARTS[name]
-        if part is real and folder is None:
-            real_data.left_out(name)
-            continue
-        missed += run_part(name, partial(part, folder) if part is real else part, part.__doc__)
-    return missed
+    return sum(run_part(name, PARTS[name], PARTS[name].__doc__) for name in given.parts or PARTS)
 
 
 if __name__ == "__main__":

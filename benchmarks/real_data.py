@@ -35,9 +35,12 @@ def find_folder(given: Path | None = None) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def load(folder: Path, name: str) -> Any:
+def load(folder: Path, name: str, file: str = "*") -> Any:
     """Load the npz file in the subfolder `name` of `folder`."""
-    return np.load(next((folder / name).glob("*.npz")))
+    paths = sorted((folder / name).glob(f"{file}.npz"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} has no data set {name}")
+    return np.load(paths[0], allow_pickle=False)
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:

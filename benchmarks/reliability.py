@@ -1,9 +1,9 @@
 """Check coverage of intervals, checkpoints of killed processes, hostile files and threads.
 
 ``python -m benchmarks.reliability`` runs everything (about 20 minutes on two cores). Name some of
-``coverage``, ``student``, ``real``, ``kills``, ``mutations`` and ``threads`` to run only those, and
-give ``--count`` for more or fewer seeds, kills or mutations. ``real`` needs the real data
-(``--data FOLDER``).
+``coverage``, ``student``, ``kills``, ``mutations`` and ``threads`` to run only those, and give
+``--count`` for more or fewer seeds, kills or mutations. The coverage on real data is in
+``benchmarks.answers``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ import numpy as np
 import scaledgd as sg
 from scaledgd import files
 
-from . import real_data
 from .estimators import Line, matrix, run_part, spectrum
 
 Array = Any
@@ -105,29 +104,6 @@ def student(count: int = 20) -> Iterator[Line]:
         plug_in, conformal = np.mean(pairs, axis=0)
         yield f"{name}, conformal intervals cover {conformal:.2%}", abs(conformal - 0.95), 0.01
         yield f"{name}, model intervals cover {plug_in:.2%}, as it is", 0.0, 1.0
-
-
-def real(folder: Path, count: int = 3) -> Iterator[Line]:
-    """Measure the coverage of 90 % conformal intervals on real data, half of which is hidden."""
-    tables = {
-        "chlorine": real_data.load(folder, "chlorine")["X"].T[:120, :180],
-        "electricity": real_data.load(folder, "electricity-321")["X"].astype(float),
-        "metr-la": real_data.load(folder, "metr-la-week")["X"].astype(float),
-    }
-    for name, X in tables.items():
-        shares, widths = [], []
-        for seed in range(count):
-            seen = np.random.default_rng(seed).random(X.shape) < 0.5
-            made = sg.MatrixCompletion if X.ndim == 2 else sg.TensorCompletion
-            model: Any = made(calibrate=0.1, random_state=seed)
-            model.fit(np.where(seen, X, np.nan))
-            index = np.nonzero(~seen)
-            lower, upper = model.interval(index, 0.9, kind="conformal")
-            shares.append(inside((lower, upper), X[index]))
-            widths.append(np.mean(upper - lower) / X.std())
-        mean = float(np.mean(shares))
-        what = f"{name}, {mean:.2%} covered, mean width {np.mean(widths):.2f} standard deviations"
-        yield what, abs(mean - 0.9), 0.02
 
 
 # ---- checkpoints
@@ -380,7 +356,7 @@ def threads(count: int = 2) -> Iterator[Line]:
 
 
 PARTS: dict[str, Callable[..., Iterator[Line]]] = {
-    part.__name__: part for part in (coverage, student, real, kills, mutations, threads)
+    part.__name__: part for part in (coverage, student, kills, mutations, threads)
 }
 
 
@@ -391,18 +367,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--count", type=int, help="of seeds, kills or mutations")
-    real_data.add_option(parser)
     given = parser.parse_args(arguments)
-    folder, missed = real_data.find_folder(given.data), 0
     options = {} if given.count is None else {"count": given.count}
-    for name in given.parts or list(PARTS):
-        part = PARTS[name]
-        if part is real and folder is None:
-            real_data.left_out(name)
-            continue
-        where = (folder,) if part is real else ()
-        missed += run_part(name, partial(part, *where, **options), part.__doc__)
-    return missed
+    parts = {name: PARTS[name] for name in given.parts or PARTS}
+    return sum(
+        run_part(name, partial(part, **options), part.__doc__) for name, part in parts.items()
+    )
 
 
 if __name__ == "__main__":
