@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from array_api_compat import array_namespace
+
 from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
@@ -24,7 +26,7 @@ PROBE = 12
 MANY = 10**9
 
 PLENTY = 6.0
-"""Entries per degree of freedom that leave no choice of components."""
+"""Entries per degree of freedom that are plenty."""
 
 QUIET = 0.05
 """Share of the variance above which noise rules out an exact fit."""
@@ -32,7 +34,7 @@ QUIET = 0.05
 TINY = 1e-8
 """Share of the variance below which the noise that was found is all there is."""
 
-GAP = 0.2
+GAP = 0.4
 """Ratio of singular values below which the smaller ones may not be needed."""
 
 SMALL = 1_000_000
@@ -95,12 +97,14 @@ def fit_exact(
     bound = max(1, most) if rank is None else min(rank, *data.shape)
     problem, how = data.problem(), Joint(bound, sweeps=PROBE, fine=3e-3)
     outcome = session.outcome.copy()
-    if rank is not None and data.size >= PLENTY * degrees(bound, data.shape):
-        # so many entries determine the rank, too
+    if rank is not None and plenty(data, bound):
+        # so many entries leave no choice of components
         first = first_factors(problem, start, bound)
         quick = alternate(session, problem, first, "least squares")
         if fits(session, quick):
-            return believed(quick, data)
+            # where whole blocks are missing, components that are not needed are arbitrary there
+            fewer = _reproduced(session, data, problem, table_factors(quick), bound - 1)
+            return believed(quick, data) if fewer is None else fewer
         session.outcome.become(outcome)
     init = how.begun(data, problem, start)
     state = fit_joint(session, problem, data, init, how)
@@ -121,6 +125,13 @@ def fit_exact(
     return None
 
 
+def plenty(data: Observations, rank: int) -> bool:
+    """Whether no row or column can be fitted by components that the others do not need."""
+    xp = array_namespace(data.example)
+    least = min(float(xp.min(data.counts(k))) for k in (0, 1))
+    return data.size >= PLENTY * degrees(rank, data.shape) and least >= 2 * rank + 2
+
+
 def _noise(state: State) -> float:
     """The noise as a share of the mean square of the data."""
     return float(current(state).noise) / max(mean_square(state.problem), 1e-300)
@@ -132,9 +143,16 @@ def _polished(session: Session, data: Observations, state: State) -> State | Non
         return None
     F, problem = table_factors(supported(state, MANY, 0.5)), state.problem
     assert isinstance(problem, Observed)
+    return _reproduced(session, data, problem, F, F.rank)
+
+
+def _reproduced(
+    session: Session, data: Observations, problem: Observed, F: Bordered, most: int
+) -> State | None:
+    """The fit of least rank, among those that gaps suggest, that reproduces the data."""
     outcome = session.outcome.copy()
     for rank in _candidates(F):
-        if data.size < 1.3 * degrees(rank, data.shape):
+        if rank > most or data.size < 1.3 * degrees(rank, data.shape):
             break
         exact = alternate(session, problem, truncated(F, rank), "exact")
         if fits(session, exact):

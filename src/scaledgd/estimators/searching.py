@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .choosing import LARGE, Plan, candidates, choose, plain_side
-from .fitting import aligned_components, degrees, fit_non_negative, fit_ridge
+from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .noise_units import in_units_of_noise
-from .planned import PLENTY, fit_exact, fit_planned
+from .planned import fit_exact, fit_planned, plenty
 from .robust import Outliers
 from .robust_search import search_robust
 from .scaling import Choice
@@ -64,10 +64,10 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:
         return _given_penalty(session, data, wishes, seed)
-    plenty = wishes.rank is not None and data.size >= PLENTY * degrees(wishes.rank, data.shape)
+    many = wishes.rank is not None and plenty(data, wishes.rank)
     # a fit that reproduces large columns says nothing about small ones
     alike = wishes.scale != "auto" or usual_units(data) is None
-    if wishes.allow("none") and alike and (data.size <= LARGE or plenty):
+    if wishes.allow("none") and alike and (data.size <= LARGE or many):
         plan = Plan(Choice(), 0, [{"rank": wishes.rank, "why": "the data are reproduced"}])
         reading, scaled, blank = plan.prepared(data)
         exact = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
