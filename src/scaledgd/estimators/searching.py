@@ -60,6 +60,8 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     wishes : Wishes
     seed : int
     """
+    if wishes.non_negative and (wishes.outliers is not None or wishes.ridge is not None):
+        raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
     if wishes.outliers is not None:
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:
@@ -86,8 +88,6 @@ def _given_penalty(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit:
     """Fit with a ridge that is given, or with nonnegative factors."""
-    if wishes.non_negative and (wishes.outliers is not None or wishes.ridge is not None):
-        raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
     plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
     if wishes.rank is None:
         plans = candidates(data, wishes.center, wishes.scale)
