@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from conftest import library
 
 import scaledgd as sg
+from scaledgd.estimators import holes as holes_module
 from scaledgd.estimators.hashing import chosen_by_hash
 from scaledgd.estimators.holes import held_out
 
@@ -154,6 +156,37 @@ def test_weights_count_as_repetitions_do():
     np.testing.assert_allclose(ours.factors.full(), F.full(), atol=1e-10)
 
 
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A device that is not the default one, where NumPy cannot read."""
+    strict = library("array_api_strict")
+    there, here = strict.Device("device1"), strict.Device("CPU_DEVICE")
+
+    def read(x):
+        return np.asarray(x if isinstance(x, np.ndarray) else x.to_device(here))
+
+    monkeypatch.setattr(sg.variational.posterior, "to_host", read)
+    monkeypatch.setattr(holes_module, "host", read)
+    return lambda x: strict.asarray(x, device=there)
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+def test_whole_covariances_stay_on_their_device(elsewhere, offsets):
+    X = low_rank((20, 15), 2)
+    expected, _ = entries(X)
+    index = tuple(elsewhere(i) for i in expected.operator.index)
+    problem = sg.Observed(sg.Entries(index, X.shape), elsewhere(expected.y))
+    found = []
+    for P, put in ((expected, np.asarray), (problem, elsewhere)):
+        sides = (put(np.zeros((n, int(offsets)))) for n in X.shape)
+        border = [put(np.ones(n)) if offsets else None for n in X.shape]
+        start = sg.joint(3, start=sg.Bordered(*sides, *border))(P)
+        found.append(sg.solve(P, start, sg.Variational(full=True), max_iter=3).factors)
+    assert found[1].L.device == problem.y.device
+    X = sg.variational.posterior.to_host(found[1].full())
+    np.testing.assert_allclose(X, found[0].full(), rtol=1e-9, atol=1e-12)
+
+
 # ---- what is held out
 
 
@@ -188,6 +221,12 @@ def test_gaps_are_held_out_where_there_are_gaps():
     order = rng.permutation(index[0].size)
     again = held_out(tuple(i[order] for i in index), holes.shape, 0.1, 0, 2)
     np.testing.assert_array_equal(again[0], parts[0][order])
+
+
+def test_what_is_held_out_stays_on_its_device(elsewhere):
+    holes = gaps((300, 12), np.random.default_rng(0))
+    index = tuple(elsewhere(i) for i in np.nonzero(~holes))
+    assert held_out(index, holes.shape, 0.1, 0, 1)[0].device == index[0].device
 
 
 def test_single_entries_are_held_out_where_they_are_missing():

@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from .hashing import MOST, chosen_by_hash
 from .packing import host
@@ -51,7 +51,7 @@ def held_out(
     if any(part.sum() < min(0.3 * fraction, 0.01) * (~holes).sum() for part in found):
         return chosen_by_hash(index, fraction, seed, parts)
     xp, flat = array_namespace(*index), _numbers(index, shape)
-    return [xp.asarray(part.ravel()[flat]) for part in found]
+    return [xp.asarray(part.ravel()[flat], device=device(index[0])) for part in found]
 
 
 def _numbers(index: Index, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

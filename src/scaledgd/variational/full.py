@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device
 
 from ..linalg import identity, invert_systems
 from ..problems import View
-from .posterior import Posterior, Rows, positive, products, swapped
+from .posterior import Posterior, Rows, positive, products, some, swapped
 
 Array = Any
 Some = TypeVar("Some", bound=Rows)
@@ -58,9 +58,9 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
     G = xp.reshape(xp.take(G, _index(unpacked, G), axis=1), (-1, width, width))
     target = products(view.pulled(), k, other)
     if given:
-        known = F.modes[k][:, given]
-        target = target - (G[:, :, given] @ known[:, :, None])[:, :, 0]
-    G, target = G[:, free, :][:, :, free], target[:, free]
+        known = some(F.modes[k], given, 1)
+        target = target - (some(G, given, 2) @ known[:, :, None])[:, :, 0]
+        G, target = some(some(G, free, 1), free, 2), some(target, free, 1)
     penalty = posterior.penalty(k)
     inverses = invert_systems(G + penalty * identity(len(free), like=G))
     B = (inverses @ target[:, :, None])[:, :, 0]
@@ -68,7 +68,7 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
     variance = xp.linalg.diagonal(covariance)
     known = posterior.covariance
     if known is None:
-        known = tuple(xp.zeros((*C.shape, 1), dtype=C.dtype) * C[:, None, :] for C in F.blocks)
+        known = tuple(_outer(0 * B) for B in F.blocks)
     blocks = (B, F.blocks[1]) if k == 0 else (F.blocks[0], B)
     prior = positive(xp.mean(B * B + variance, axis=0))
     posterior = replace(
@@ -85,7 +85,7 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
 def second_moments(F: Rows, posterior: Posterior, k: int) -> Array:
     """Return E[a aᵀ] of the rows of mode matrix k, an array of shape (n_k, width, width)."""
     M = F.modes[k]
-    return M[:, :, None] * M[:, None, :] + covariances(F, posterior, k)
+    return _outer(M) + covariances(F, posterior, k)
 
 
 def covariances(F: Rows, posterior: Posterior, k: int) -> Array:
@@ -93,7 +93,7 @@ def covariances(F: Rows, posterior: Posterior, k: int) -> Array:
     M, free = F.modes[k], _free(F, k)
     xp, width = array_namespace(M), M.shape[1]
     if posterior.covariance is None:
-        return 0 * M[:, :, None] * M[:, None, :]
+        return _outer(0 * M)
     C = posterior.covariance[k]
     if len(free) == width:
         return C
