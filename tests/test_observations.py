@@ -228,6 +228,21 @@ def test_units_of_data_of_any_size(made, size):
     assert np.abs(off / scale).max() < 1e-6
 
 
+@pytest.mark.parametrize("options", [{}, {"center": "none"}, {"center": "none", "scale": "none"}])
+def test_units_of_noise_are_no_offsets(options):
+    """Columns that each have a noise of their own are neither centred nor scaled for that."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 8))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    model = sg.MatrixCompletion(random_state=0, **options)
+    model.fit(X + rng.uniform(0.1, 0.5, 8) * rng.standard_normal(X.shape))
+    assert model._model.units is not None
+    assert (model.center_, model.scale_) == ("none", "none")
+    assert not model.column_offset_.any()
+    other = sg.MatrixCompletion(random_state=0).fit(X + 10 * np.arange(8) + 0.1)
+    assert other.center_ == "columns" or not other.column_offset_.any()
+
+
 def test_columns_that_are_alike_are_left_alone():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 150))

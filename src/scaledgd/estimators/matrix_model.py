@@ -260,14 +260,14 @@ class MatrixModel(EntrywiseModel):
         center, scale = self.choice.center, self.choice.scale
         if self.units is not None:
             with_columns = {"none": "columns", "rows": "both"}
-            center = with_columns.get(center, center)
+            center = with_columns.get(center, center) if self.units.centred else center
             scale = with_columns.get(scale, scale) if self.units.scaled else scale
         return {"center_": center, "scale_": scale}
 
     @cached_property
     def _summary(self) -> Summary:
         known, found = self.scales, self.attributes
-        centred = self.choice.center != "none" or self.units is not None
+        centred = found["center_"] != "none"
         offsets = (found["row_offset_"], found["column_offset_"]) if centred else ()
         columns = known.columns
         if self.units is not None:

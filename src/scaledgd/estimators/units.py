@@ -33,12 +33,18 @@ class Units:
     ----------
     offset, scale : arrays of shape (n2,)
     scaled : bool
-        Whether columns are divided at all.
+        Whether columns are divided by their deviation. Columns that each have a noise of their
+        own are divided by that, too, which is no scaling of the data.
     """
 
     offset: Array
     scale: Array
     scaled: bool = True
+
+    @property
+    def centred(self) -> bool:
+        """Whether columns have offsets."""
+        return self.scaled or bool(array_namespace(self.offset).any(self.offset != 0))
 
     def apply(self, data: LocalObservations) -> LocalObservations:
         """Return the data in these units."""
