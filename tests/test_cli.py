@@ -443,6 +443,24 @@ def test_columns_of_unlike_scale_count_equally(fine, options):
     assert np.load("low.npy")[np.isnan(Y)].max() == -1e9
 
 
+@pytest.mark.parametrize("centred", [False, True])
+def test_errors_of_alike_columns_are_in_units_of_the_data(fine, run, centred):
+    """Whatever the units of the fit: narrow tables have a noise of columns."""
+    rng = np.random.default_rng(0)
+    X = 5 * rng.standard_normal((300, 3)) @ rng.standard_normal((3, 8)) + 30 * centred
+    Y = X + rng.standard_normal(X.shape)
+    np.save("in.npy", np.where(rng.random(X.shape) < 0.2, np.nan, Y))
+    for command in ("complete", "clean"):
+        facts = fine(command, "in.npy", "-o", f"{command}.npy")
+        assert facts["noise"] == pytest.approx(1, rel=0.15)
+        code, out, _ = run(command, "in.npy", "-o", f"{command}.npy", "--force")
+        assert code == 0
+        assert "standardised" not in out
+        if command == "complete":
+            assert 1 < facts["held_out"]["rmse"] < 4 < facts["held_out"]["rmse_of_column_means"]
+            assert (facts["center"] != "none") == centred
+
+
 def test_a_part_of_the_rows_may_be_fitted(fine, monkeypatch):
     X, Y = low_rank(n=400)
     for kind, write in (("csv", lambda t: t.to_csv("in.csv", index=False)),

@@ -95,10 +95,22 @@ class Fitted:
         """The units of columns that the model was fitted in, or None."""
         return getattr(self.model._model, "units", None)
 
+    @cached_property
+    def standardised(self) -> bool:
+        """Whether errors are given in standard deviations of the columns.
+
+        Where columns are alike, errors in the units of the data say more, whatever the units
+        of the fit were.
+        """
+        from ..estimators.units import usual_units
+
+        scaled = self.units is not None and self.units.scaled
+        return scaled and usual_units(self.model._model.observations) is not None
+
     @property
     def noise(self) -> float:
-        """The standard deviation of the noise, in the units of the fit."""
-        if self.units is None:
+        """The standard deviation of the noise, in the units of the report."""
+        if not self.standardised:
             return math.sqrt(max(0.0, self.model.noise_variance_))
         return math.sqrt(self.model._model.noise) * float(self.model._model.size)
 
@@ -189,7 +201,7 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
         if settings.clip is not None:
             estimate = np.clip(estimate, *settings.clip)
         plain = _column_means(part)[_columns(test)]
-        units = None if found.units is None else column_units(part)
+        units = column_units(part) if found.standardised else None
         accuracy = Accuracy(*(_common_units(x, test, units) for x in (test.y, estimate, plain)))
     return replace(found, accuracy=accuracy, seconds=time.perf_counter() - began)
 
@@ -266,8 +278,9 @@ def _as_found(model: Any, settings: Settings) -> Settings:
     """Return settings for the same fit without choosing offsets again; what grew grows again."""
     if isinstance(model.rank_, tuple):
         return replace(settings, rank=model.rank_, center=model.center_, scale=model.scale_)
-    if model._model.units is not None:
-        return settings
+    units = model._model.units
+    if units is not None and units.scaled:
+        return settings  # units that were chosen have no name to ask for
     return replace(settings, center=model.center_, scale=model.scale_)
 
 

@@ -56,17 +56,13 @@ class Summary:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the noise, in the units of the model."""
+        """Standard deviation of the noise, in the units of the report."""
         return self.fitted.noise
 
     @property
     def warnings(self) -> list[str]:
         """Warnings of the fit and of the command."""
         return [*self.fitted.warnings, *self.notes]
-
-    @property
-    def _standardised(self) -> bool:
-        return self.fitted.units is not None and self.fitted.units.scaled
 
     def facts(self, seconds: float) -> dict[str, Any]:
         """Return everything that ``--json`` prints."""
@@ -82,7 +78,7 @@ class Summary:
             "filled": self.missing,
             "rank": list(rank) if isinstance(rank, tuple) else rank,
             "center": model.center_,
-            "scale": "columns" if self._standardised else model.scale_,
+            "scale": model.scale_,
             "noise": self.noise,
             "converged": bool(model.converged_),
             "status": model.status_,
@@ -105,7 +101,7 @@ class Summary:
     def lines(self, seconds: float) -> list[str]:
         """Return the lines that the command prints."""
         facts, accuracy = self.facts(seconds), self.fitted.accuracy
-        units = " in standardised units" if self._standardised else ""
+        units = " in standardised units" if self.fitted.standardised else ""
         lines = [self._size_line()]
         passed = self.also.get("passed_through")
         if passed:
