@@ -14,8 +14,8 @@ class MatrixCompletion(MatrixEstimator):
     """Fill the holes of a table with a low-rank model.
 
     X ≈ offsets + a low-rank matrix. Start, method, step, ridge, noise level and tolerance
-    are chosen from the data. With ``rank="auto"`` the rank, the offsets and the scales are chosen
-    too, on held-out entries. `transform` also fills new rows.
+    are chosen from the data; rank, offsets and scales on held-out entries, unless you give them.
+    `transform` also fills new rows.
 
     Parameters
     ----------
@@ -23,16 +23,18 @@ class MatrixCompletion(MatrixEstimator):
         An upper bound: components that the data do not support are cut. `rank_` was used.
     center : {"auto", "none", "rows", "columns", "both"}
         Offsets that are estimated together with the factors. "auto" chooses them on held-out
-        entries if the rank is "auto", and is "none" if a rank is given.
+        entries, also if a rank is given. There are none if a low-rank matrix alone reproduces
+        the data, or if a rank is given beside a number as the ridge or `non_negative`.
     scale : {"auto", "none", "rows", "columns", "both"}
-        Sides that are divided by their standard deviation. "auto" chooses them on held-out
-        entries if the rank is "auto", and is "none" if a rank is given. Columns of very unlike
-        scale are then standardised first.
+        Sides that are divided by their standard deviation. "auto" chooses them together with
+        the offsets. Standardised columns are a candidate for tables with at least twice as many
+        rows as columns, and for columns of very unlike scale.
     ridge : "auto" or float
         Learnt from the noise in the residual; or a number: about the size of the noise
         relative to the data.
     outliers : None, "auto" or a fraction
-        Whether some of the observed entries are grossly wrong.
+        Whether some of the observed entries are grossly wrong. If so, `rank`, `center` and
+        `scale` are chosen as in `RobustPCA`.
     clip : (lo, hi), optional
         Bounds of the estimates that are returned.
     calibrate : float, optional
@@ -48,7 +50,8 @@ class MatrixCompletion(MatrixEstimator):
     warm_start : bool
         Begin where the last fit ended.
     random_state : int, RandomState or None
-        Draws the held-out entries.
+        Draws the held-out entries. Offsets and scales that are chosen beside a given rank do
+        not depend on it.
     n_jobs : int, optional
         The number of threads.
     verbose : int
@@ -116,15 +119,16 @@ class RobustPCA(MatrixEstimator):
     Parameters
     ----------
     rank : "auto" or int
-        "auto" is the rank below a gap in the spectrum of the clean residual; for a table with
-        fewer than 60 rows or columns it is chosen on held-out entries. An integer is an upper
-        bound.
+        "auto" finds it together with offsets and noise: components that the data do not
+        support, or that one row or column has to itself, are cut. Of a table that is too large
+        for that, such as a video, it is the rank below a gap in the spectrum of the clean
+        residual. An integer is an upper bound.
     center : {"auto", "none", "rows", "columns", "both"}
-        Offsets, estimated robustly together with the factors. If the rank is "auto", "auto"
-        subtracts the medians of columns that lie far apart; otherwise it is "none".
+        Offsets, estimated robustly together with the factors. "auto" means those of columns, but
+        none if what is not rejected is reproduced without, or if the table is large.
     scale : {"auto", "none", "rows", "columns", "both"}
-        If the rank is "auto", "auto" divides columns of very unlike scale by a robust
-        deviation; otherwise it is "none".
+        "auto" divides columns by a robust deviation if the table has at least twice as many
+        rows as columns and gets offsets; otherwise it is "none".
     ridge : "auto"
         Learnt from the noise in what was not rejected.
     clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose

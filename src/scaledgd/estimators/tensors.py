@@ -278,8 +278,9 @@ class TensorCompletion(_TensorEstimator):
         Learnt from the noise in the residual.
     outliers : None, "auto" or a fraction
         Whether some of the observed entries are grossly wrong.
-    clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
-    checkpoint, interrupt
+    random_state : int, RandomState or None
+        Draws the held-out entries, and random starts.
+    clip, calibrate, tol, max_iter, max_time, warm_start, n_jobs, verbose, checkpoint, interrupt
         As in `MatrixCompletion`.
 
     Attributes

@@ -305,15 +305,15 @@ class CleanOptions(TableOptions):
     center: Annotated[
         Side,
         typer.Option(
-            help="Offsets to subtract: none or columns; auto subtracts column medians if they "
-            "differ much."
+            help="Offsets: none or columns; auto means columns, unless what is not rejected is "
+            "reproduced without, or the table is large."
         ),
     ] = Side.auto
     scale: Annotated[
         Side,
         typer.Option(
             help="Units of the columns: none or columns; auto divides columns by their "
-            "deviations if these differ much."
+            "deviations if there are at least twice as many rows and columns get offsets."
         ),
     ] = Side.auto
 
