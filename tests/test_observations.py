@@ -289,8 +289,8 @@ def test_offsets_for_a_given_rank_are_chosen_on_held_out_entries():
     for X, expected in ((plain, "none"), (plain + 10 * rng.standard_normal((80, 1)), "rows")):
         index = np.nonzero(~np.isnan(X))
         data = LocalObservations(index, X[index], X.shape)
-        plans = choosing.candidates(data, "auto", "auto")
-        chosen = choosing.choose(Session(), data, plans, 0, 3).choice.center
+        plans = choosing.candidates(data, "auto", "auto", unlike=False)
+        chosen = choosing.choose(Session(), data, plans, False, 0, 3).choice.center
         assert chosen in (expected, "both") if expected == "rows" else chosen == expected
 
 

@@ -102,10 +102,10 @@ class Fitted:
         Where columns are alike, errors in the units of the data say more, whatever the units
         of the fit were.
         """
-        from ..estimators.units import usual_units
+        from ..estimators.units import unlike_columns
 
         scaled = self.units is not None and self.units.scaled
-        return scaled and usual_units(self.model._model.observations) is not None
+        return scaled and unlike_columns(self.model._model.observations)
 
     @property
     def noise(self) -> float:

@@ -28,7 +28,7 @@ from .journal import log
 from .local_observations import LocalObservations
 from .scaling import Choice, Scales, empty, scales, table_factors
 from .session import Session
-from .units import Units, column_units, usual_units
+from .units import Units, column_units
 
 Array = Any
 Trail = list[dict[str, Any]]
@@ -186,10 +186,17 @@ def plain_side(side: str) -> str:
     return "none" if side == "auto" else side
 
 
-def candidates(data: LocalObservations, center: str, scale: str) -> tuple[Plan, ...]:
+def candidates(data: LocalObservations, center: str, scale: str, unlike: bool) -> tuple[Plan, ...]:
     """Return the offsets and scales that agree with what was asked for, simple ones first.
 
     "auto" agrees with all. Columns of a narrow table, or of very unlike scale, are standardised.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    center, scale : {"auto", "none", "rows", "columns", "both"}
+    unlike : bool
+        Whether columns have very unlike scales.
     """
     sides = [
         choice
@@ -201,8 +208,7 @@ def candidates(data: LocalObservations, center: str, scale: str) -> tuple[Plan, 
         if narrow(data) and center in ("auto", "columns"):
             own = Plan(Choice("columns"), 0, standard=True)
             return (Plan(Choice(), 0), own) if center == "auto" and scale == "auto" else (own,)
-        unlike = scale == "auto" and center in ("auto", "columns", "both")
-        if unlike and usual_units(data) is not None:
+        if unlike and scale == "auto" and center in ("auto", "columns", "both"):
             return (Plan(sides[0], 0), *(Plan(choice, 0, standard=True) for choice in sides))
     return tuple(Plan(choice, 0) for choice in sides)
 
@@ -238,6 +244,7 @@ def choose(
     session: Session,
     data: LocalObservations,
     plans: tuple[Plan, ...],
+    unlike: bool,
     seed: int,
     most: int | None = None,
 ) -> Plan:
@@ -256,6 +263,8 @@ def choose(
         In their own units.
     plans : tuple of Plan
         Offsets and scales, simple ones first.
+    unlike : bool
+        Whether columns have very unlike scales, so that errors count in units of the columns.
     seed : int
     most : int, optional
         The largest rank; by default what the data can determine.
@@ -278,7 +287,7 @@ def choose(
     if not pairs or session.out_of_time:
         rank = most if pairs else min(most, data.size // (2 * sum(data.shape)))
         return replace(plans[-1] if slim or len(plans) == 1 else plans[1], rank=rank)
-    contest = _Contest(session, whole, data, pairs)
+    contest = _Contest(session, whole, data, pairs, unlike)
     for plan in plans:
         contest.enter(replace(plan, rank=min(most, FIRST_RANK)))
         if contest.over:
@@ -312,6 +321,7 @@ class _Contest:
         whole: LocalObservations,
         data: LocalObservations,
         pairs: list[tuple[LocalObservations, LocalObservations]],
+        unlike: bool,
     ) -> None:
         self.session, self.pairs = session, pairs
         # iterates of a part are no model of the whole
@@ -320,7 +330,7 @@ class _Contest:
         self.best: Candidate | None = None
         xp = array_namespace(data.example)
         self.unit: Array = data.magnitude() + xp.zeros_like(data.counts(1))
-        if narrow(data) or usual_units(data) is not None:
+        if narrow(data) or unlike:
             self.unit = column_units(data).scale
 
     @property

@@ -14,7 +14,7 @@ from .robust import Outliers
 from .robust_search import search_robust
 from .scaling import Choice
 from .session import Session
-from .units import usual_units
+from .units import unlike_columns
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,18 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     if wishes.ridge is not None or wishes.non_negative:
         return _given_penalty(session, data, wishes, seed)
     many = wishes.rank is not None and plenty(data, wishes.rank)
+    unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
-    alike = wishes.scale != "auto" or usual_units(data) is None
+    alike = wishes.scale != "auto" or not unlike
     if wishes.allow("none") and alike and (data.size <= LARGE or many):
         plan = Plan(Choice(), 0, [{"rank": wishes.rank, "why": "the data are reproduced"}])
         reading, scaled, blank = plan.prepared(data)
         exact = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
         if exact is not None:
             return TableFit(reading, aligned_components(exact, scaled))
-    plans = candidates(data, wishes.center, wishes.scale)
+    plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
-    plan = choose(session, data, plans, seed if wishes.rank is None else 0, wishes.rank)
+    plan = choose(session, data, plans, unlike, seed if wishes.rank is None else 0, wishes.rank)
     reading, scaled, blank = plan.prepared(data)
     state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed)
     reading, state = in_units_of_noise(reading, state, scaled)
@@ -90,8 +91,9 @@ def _given_penalty(
     """Fit with a ridge that is given, or with nonnegative factors."""
     plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
     if wishes.rank is None:
-        plans = candidates(data, wishes.center, wishes.scale)
-        plan = choose(session, data, plans[:1] if wishes.non_negative else plans, seed)
+        unlike = unlike_columns(data)
+        plans = candidates(data, wishes.center, wishes.scale, unlike)
+        plan = choose(session, data, plans[:1] if wishes.non_negative else plans, unlike, seed)
     reading, scaled, blank = plan.prepared(data)
     session = session.with_reading(reading)
     if wishes.ridge is not None:

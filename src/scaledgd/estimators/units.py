@@ -64,17 +64,15 @@ class Units:
         return values * xp.take(self.scale, columns) + xp.take(self.offset, columns)
 
 
-def usual_units(data: Observations) -> Units | None:
-    """Return means and standard deviations of the columns; None if the columns are alike.
+def unlike_columns(data: Observations) -> bool:
+    """Whether the deviations of the columns differ so much that one sum of errors is not enough.
 
     Columns also look unlike if rows are: a few large rows then decide their deviations. So they
     must be more unlike than the rows.
     """
-    whole, data = data, data.scaled(data.magnitude())  # squares of huge numbers overflow
+    data = data.scaled(data.magnitude())  # squares of huge numbers overflow
     rows, columns = (_variances(data, mode) for mode in (0, 1))
-    if not _ratio(np.sqrt(columns)) > max(APART, _ratio(np.sqrt(rows))):
-        return None
-    return column_units(whole)
+    return _ratio(np.sqrt(columns)) > max(APART, _ratio(np.sqrt(rows)))
 
 
 def column_units(data: Observations) -> Units:
@@ -89,43 +87,18 @@ def column_units(data: Observations) -> Units:
     return Units(size * data.means(1), size * _like(scale, data))
 
 
-def robust_units(data: Observations, center: str, scale: str) -> Units | None:
-    """Return medians and median deviations of the columns; None if neither is asked for.
-
-    Parameters
-    ----------
-    data : Observations
-    center, scale : {"auto", "none", "columns"}
-        "auto" centres columns whose medians lie far apart, and scales columns whose
-        deviations are unlike.
-    """
-    size = data.magnitude()
-    data = data.scaled(size)  # squares of huge numbers overflow
-    middle = data.medians(1)
-    beyond = np.sqrt(_squares_per_entry(data)) / 1.4826
-    some = beyond[beyond > 0]
-    typical = float(np.median(some)) if some.size else 1.0
-    apart = float(np.ptp(host(middle))) > APART * typical
-    centred = center == "columns" or (center == "auto" and apart)
-    scaled = scale == "columns" or (scale == "auto" and _ratio(some) > APART)
-    if not centred and not scaled:
-        return None
-    # a column that is constant apart from its errors gets a typical deviation
-    divisor = np.where(beyond > 0, beyond, typical) if scaled else np.ones_like(beyond)
-    offset, divisor = (middle if centred else 0 * middle), _like(divisor, data)
-    return Units(size * offset, size * divisor if scaled else divisor, scaled)
-
-
 def robust_column_units(data: Observations) -> Units:
     """Return medians and median deviations of the columns."""
-    found = robust_units(data, "columns", "columns")
-    assert found is not None
-    return found
-
-
-def _squares_per_entry(data: Observations) -> Any:
+    size = data.magnitude()
+    data = data.scaled(size)  # squares of huge numbers overflow
     counts = host(data.counts(1))
-    return host(data.squares(1, robust=True)) / np.maximum(counts, 1)
+    squares = host(data.squares(1, robust=True)) / np.maximum(counts, 1)
+    beyond = np.sqrt(squares) / 1.4826
+    some = beyond[beyond > 0]
+    # a column that is constant apart from its errors gets a typical deviation
+    typical = float(np.median(some)) if some.size else 1.0
+    scale = np.where(beyond > 0, beyond, typical)
+    return Units(size * data.medians(1), size * _like(scale, data))
 
 
 def _like(x: Any, data: Observations) -> Array:
