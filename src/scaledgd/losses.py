@@ -114,6 +114,11 @@ class Loss:
         """
         return self(residual)[0]
 
+    @property
+    def fixed(self) -> bool:
+        """Whether the weights of a frozen loss are the same for all residuals."""
+        return self.least_squares
+
     def curvature(self, residual: Array) -> Array | None:
         """Return the weights of least squares that lie above a frozen loss and touch it here.
 
@@ -215,6 +220,10 @@ class Reweighted(Loss):
 
     weight: Array
     inside: Loss
+
+    @property
+    def fixed(self) -> bool:
+        return self.inside.fixed
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         gradient = self.curvature(residual) * residual

@@ -12,7 +12,6 @@ from array_api_compat import array_namespace
 
 from ..factors import Bordered
 from ..state import State
-from ..variational import current, mean_square
 from .growing import Judge, begin, grow
 from .joint import (
     NARROW_RANK,
@@ -20,6 +19,7 @@ from .joint import (
     Joint,
     fit_joint,
     narrow,
+    noise_share,
     relevance,
     whole_covariances,
     work_of,
@@ -234,11 +234,6 @@ class Candidate:
     def mean(self) -> float:
         return float(array_namespace(self.errors).mean(self.errors))
 
-    @property
-    def noise(self) -> float:
-        """The noise as a share of the mean square of the data."""
-        return float(current(self.state).noise) / max(mean_square(self.state.problem), 1e-300)
-
 
 def choose(
     session: Session,
@@ -429,7 +424,7 @@ class _Contest:
 
     def grow(self, most: int) -> None:
         """Try to grow the rank, where there is so little noise that it may do better."""
-        if self.over or self.winner.noise > QUIET:
+        if self.over or noise_share(self.winner.state) > QUIET:
             return
         self.enter(replace(self.winner.plan, start="grown", rank=most))
 

@@ -161,6 +161,11 @@ def _rules(how: Joint) -> list[StoppingRule]:
     return [rule]
 
 
+def noise_share(state: State) -> float:
+    """Return the noise as a share of the mean square of the data."""
+    return float(current(state).noise) / max(mean_square(state.problem), 1e-300)
+
+
 def relevance(state: State) -> Any:
     """Return how well the data determine every column, from 0 to 1.
 
@@ -195,13 +200,13 @@ def shared(state: State, most: int) -> State:
     return _only(state, np.flatnonzero(keep)[:most].tolist())
 
 
-def supported(state: State, most: int, least: float) -> State:
+def supported(state: State, most: int | None, least: float) -> State:
     """Return the state without the columns that the data hardly determine.
 
     Parameters
     ----------
     state : State
-    most : int
+    most : int, optional
         Columns that are kept at most, the largest ones.
     least : float
         The relevance of a column that is kept.

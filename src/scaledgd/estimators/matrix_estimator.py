@@ -20,8 +20,9 @@ from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
 from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
-from .searching import Wishes, search
+from .searching import search
 from .session import Session, unexplained
+from .wishes import Wishes
 
 
 class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):

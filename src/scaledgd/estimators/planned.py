@@ -9,11 +9,11 @@ from array_api_compat import array_namespace
 from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
-from ..variational import current, mean_square
+from ..variational import current
 from .choosing import FIRST_RANK, Plan
 from .fitting import alternate, believed, degrees, first_factors, fits, least_squares
 from .growing import begin, checked, fit_grown
-from .joint import Joint, fit_joint, supported
+from .joint import Joint, fit_joint, noise_share, supported
 from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import host
@@ -22,8 +22,6 @@ from .session import Session
 
 PROBE = 12
 """Sweeps after which it is clear whether noise remains."""
-
-MANY = 10**9
 
 PLENTY = 6.0
 """Entries per degree of freedom that are plenty."""
@@ -116,7 +114,7 @@ def fit_exact(
         return None
     dof = degrees(bound, data.shape)
     few = data.size < 3 * dof and data.size * bound <= SMALL
-    unsure = few or TINY < _noise(state) < QUIET
+    unsure = few or TINY < noise_share(state) < QUIET
     if data.size >= 1.25 * dof and unsure:
         exact = least_squares(session, problem, data, start, bound)
         if fits(session, exact):
@@ -132,16 +130,11 @@ def plenty(data: Observations, rank: int) -> bool:
     return data.size >= PLENTY * degrees(rank, data.shape) and least >= 2 * rank + 2
 
 
-def _noise(state: State) -> float:
-    """The noise as a share of the mean square of the data."""
-    return float(current(state).noise) / max(mean_square(state.problem), 1e-300)
-
-
 def _polished(session: Session, data: Observations, state: State) -> State | None:
     """The fit of least rank that reproduces the data, if the columns that were found do."""
-    if _noise(state) > QUIET:
+    if noise_share(state) > QUIET:
         return None
-    F, problem = table_factors(supported(state, MANY, 0.5)), state.problem
+    F, problem = table_factors(supported(state, None, 0.5)), state.problem
     assert isinstance(problem, Observed)
     return _reproduced(session, data, problem, F, F.rank)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..linalg import epsilon
 from ..problems import Observed
@@ -21,9 +21,7 @@ from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
 from .units import robust_column_units
-
-if TYPE_CHECKING:
-    from .searching import Wishes
+from .wishes import Wishes
 
 Array = Any
 

@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from .choosing import LARGE, Plan, candidates, choose, plain_side
+from .choosing import LARGE, Plan, candidates, choose
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .noise_units import in_units_of_noise
 from .planned import fit_exact, fit_planned, plenty
-from .robust import Outliers
 from .robust_search import search_robust
 from .scaling import Choice
 from .session import Session
 from .units import unlike_columns
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What was asked for.
-
-    Attributes
-    ----------
-    rank : int, optional
-        An upper bound; None leaves it open.
-    center, scale : {"auto", "none", "rows", "columns", "both"}
-    outliers : None, "auto" or a fraction
-    ridge : float, optional
-        A ridge that is given; None learns it.
-    non_negative : bool
-    """
-
-    rank: int | None
-    center: str
-    scale: str
-    outliers: Outliers | None = None
-    ridge: float | None = None
-    non_negative: bool = False
-
-    @property
-    def plain(self) -> Choice:
-        """The offsets and scales if nothing is chosen."""
-        return Choice(plain_side(self.center), plain_side(self.scale), self.outliers is not None)
-
-    def allow(self, side: str) -> bool:
-        """Whether a side may be both centred and scaled."""
-        return self.center in ("auto", side) and self.scale in ("auto", side)
+from .wishes import Wishes
 
 
 def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> TableFit:

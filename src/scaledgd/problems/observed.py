@@ -89,10 +89,14 @@ class ObservedView(View):
         loss = Reweighted(weight, self.loss)
         return ObservedView(self.problem, self.factors, loss, self.memory, self._residual)
 
+    @cached_property
+    def _kept(self) -> Array | None:
+        """How much every measurement counts; None if all count alike."""
+        # the shape and the dtype of the data will do where the residual itself does not matter
+        return self.loss.curvature(self.problem.y if self.loss.fixed else self.residual)
+
     def pulled(self) -> Ambient:
-        y = self.problem.y
-        plain = self.loss.least_squares and self.loss.kept is None
-        kept = None if plain else self.loss.curvature(self.residual)
+        y, kept = self.problem.y, self._kept
         return self.problem.operator.adjoint(y if kept is None else kept * y)
 
     def ambient(self) -> Ambient:
@@ -100,9 +104,7 @@ class ObservedView(View):
         return self.problem.operator.adjoint(weight if scale == 1 else scale * weight)
 
     def coverage(self) -> Ambient:
-        plain = self.loss.least_squares and self.loss.kept is None
-        kept = None if plain else self.loss.curvature(self.residual)
-        return self.problem.operator.coverage(kept, self.problem.y)
+        return self.problem.operator.coverage(self._kept, self.problem.y)
 
     def block_step(
         self, k: int, *, at: Factors | None = None, ridge: Array | None = None, steps: int = 10

@@ -108,9 +108,8 @@ def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:
     packed, _ = _triangle(F.modes[0].shape[1])
     xp = array_namespace(F.L)
     C, D = (covariances(F, posterior, k) for k in (0, 1))
-    left, right = ([_packed(x, packed) for x in pair] for pair in (
-        (C + _outer(F.modes[0]), C), (D, _outer(F.modes[1]))
-    ))  # fmt: skip
+    left = [_packed(x, packed) for x in (C + _outer(F.modes[0]), C)]
+    right = [_packed(x, packed) for x in (D, _outer(F.modes[1]))]
     weight = _index_weights(packed, F.modes[0])
     return xp.concat(left, axis=1) * xp.concat([weight, weight]), xp.concat(right, axis=1)
 
