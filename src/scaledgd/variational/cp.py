@@ -23,6 +23,9 @@ from ..linalg import epsilon, invert_systems, is_complex, like, smallest
 from ..operators import Entries, Full, Operator, Weighted
 from ..problems import Observed, Problem
 from ..state import State
+from .method import mean_square
+from .posterior import positive
+from .triangles import taken, triangle
 
 Array = Any
 Each = tuple[Array, ...]
@@ -102,8 +105,8 @@ class PosteriorCP:
         -------
         array of shape (n_k, r)
         """
-        i, j = np.triu_indices(self.prior.shape[0])
-        return _columns(self.spread[k], np.nonzero(i == j)[0])
+        pairs = triangle(self.prior.shape[0])
+        return taken(self.spread[k], np.nonzero(pairs.rows == pairs.columns)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,20 +161,6 @@ class VariationalCP:
         if isinstance(known, PosteriorCP) and known.prior.shape[0] == F.rank:
             return known
         return PosteriorCP.first(F, (1 - self.share) * mean_square(state.problem))
-
-
-def mean_square(problem: Problem) -> float:
-    """Return the mean square of the data.
-
-    Parameters
-    ----------
-    problem : Problem
-
-    Returns
-    -------
-    float
-    """
-    return 2 * float(problem.value_at_zero) / max(1, problem.size)
 
 
 def joint_start(problem: Problem, rank: int, share: float, seed: int) -> CP:
@@ -259,19 +248,15 @@ def _laid_out(operator: Entries | Full, values: Array) -> Ambient:
 
 
 def _positive(x: Array) -> Array:
-    xp, tiny = array_namespace(x), smallest(x) ** 0.5
-    return xp.where(x > tiny, x, xp.zeros_like(x) + tiny)
+    """Positive numbers whose products do not vanish."""
+    return positive(x, smallest(x) ** 0.5)
 
 
-def _columns(M: Array, chosen: Any) -> Array:
-    xp = array_namespace(M)
-    return xp.take(M, xp.asarray(chosen, device=device(M)), axis=1)
-
-
-def _moments(U: Array, spread: Array, i: Any, j: Any, part: slice) -> Array:
+def _moments(U: Array, spread: Array, part: slice) -> Array:
     """Return some columns of the second moments of rows."""
-    xp, columns = array_namespace(U), compact(U.T)
-    first, second = (xp.asarray(x[part], device=device(U)) for x in (i, j))
+    xp, columns, pairs = array_namespace(U), compact(U.T), triangle(U.shape[1])
+    sides = (pairs.rows, pairs.columns)
+    first, second = (xp.asarray(x[part], device=device(U)) for x in sides)
     # whole columns are taken, which lie together
     both = xp.take(columns, first, axis=0) * xp.take(columns, second, axis=0)
     return both.T + spread[:, part]
@@ -280,12 +265,11 @@ def _moments(U: Array, spread: Array, i: Any, j: Any, part: slice) -> Array:
 def _grams(cells: Cells, F: CP, posterior: PosteriorCP, k: int) -> Array:
     """Return the expected Gram matrices of the rows of mode k, as upper triangles."""
     xp = array_namespace(F.factors[0])
-    i, j = np.triu_indices(F.rank)
     found = []
-    for first in range(0, i.shape[0], WIDTH):
+    for first in range(0, F.rank * (F.rank + 1) // 2, WIDTH):
         part = slice(first, first + WIDTH)
         moments = tuple(
-            None if m == k else _moments(U, C, i, j, part) / s[:, None]
+            None if m == k else _moments(U, C, part) / s[:, None]
             for m, (U, C, s) in enumerate(
                 zip(F.factors, posterior.spread, posterior.scales, strict=True)
             )
@@ -299,20 +283,17 @@ def _solved(
 ) -> tuple[CP, PosteriorCP, float]:
     """Solve for the rows of mode k; learn their prior and scales, and what is left of the data."""
     xp, r = array_namespace(F.factors[0]), F.rank
-    i, j = np.triu_indices(r)
+    pairs = triangle(r)
     scales, own = posterior.scales, posterior.scales[k][:, None]
     packed = _grams(cells, F, posterior, k)
     weighted = tuple(U / s[:, None] for U, s in zip(F.factors, scales, strict=True))
     target = cells.value.columnwise(weighted, k)
     noise = posterior.noise * own
-    places = np.zeros((r, r), dtype=np.int64)
-    places[i, j] = places[j, i] = np.arange(i.shape[0])
-    every = xp.asarray(places.reshape(-1), device=device(target))
     rows, covariances = [], []
     step = max(1, SYSTEMS // r**2)
     for first in range(0, target.shape[0], step):
         part = slice(first, first + step)
-        G = xp.reshape(xp.take(packed[part, :], every, axis=1), (-1, r, r))
+        G = pairs.unpacked(packed[part, :])
         G = G / noise[part][:, :, None]
         # with a diagonal of ones, whatever the sizes of the components
         root = xp.sqrt(xp.linalg.diagonal(G) + 1 / posterior.prior)
@@ -321,15 +302,13 @@ def _solved(
         S = S * (1 - eye) + eye
         C = invert_systems(S) / (root[:, :, None] * root[:, None, :])
         rows.append(xp.sum(C * (target[part, :] / noise[part])[:, None, :], axis=2))
-        flat = xp.reshape(C, (-1, r * r))
-        covariances.append(_columns(flat, i * r + j))
+        covariances.append(pairs.packed(C))
     U, spread = xp.concat(rows), xp.concat(covariances)
     F = F.with_blocks((*F.factors[:k], U, *F.factors[k + 1 :]))
     spreads = (*posterior.spread[:k], spread, *posterior.spread[k + 1 :])
     posterior = replace(posterior, spread=spreads)
     # what is expected of the squares of the residual, by slice
-    twice = xp.asarray(np.where(i == j, 1.0, 2.0), dtype=U.dtype, device=device(U))
-    moments = _moments(U, spread, i, j, slice(None)) * twice
+    moments = _moments(U, spread, slice(None)) * pairs.counts(U)
     shares = tuple(1 / s[:, None] for s in scales)
     squares = cells.square.columnwise(shares, k)[:, 0]
     left = squares - 2 * xp.sum(U * target, axis=1) + xp.sum(packed * moments, axis=1)
@@ -348,14 +327,14 @@ def _solved(
 def _balanced(F: CP, posterior: PosteriorCP, k: int) -> tuple[CP, PosteriorCP]:
     """Learn the prior of the rows of mode k; make it that of all modes again."""
     xp, d = array_namespace(F.factors[0]), len(F.factors)
-    i, j = np.triu_indices(F.rank)
+    pairs = triangle(F.rank)
     own = _positive(xp.mean(F.factors[k] ** 2 + posterior.variance(k), axis=0))
     prior = _positive(own ** (1 / d) * posterior.prior ** (1 - 1 / d))
     blocks, spreads = [], []
     for m, (U, C) in enumerate(zip(F.factors, posterior.spread, strict=True)):
         size = xp.sqrt(prior / (own if m == k else posterior.prior))
         blocks.append(U * size)
-        spreads.append(C * (_columns(size[None, :], i) * _columns(size[None, :], j)))
+        spreads.append(C * (taken(size[None, :], pairs.rows) * taken(size[None, :], pairs.columns)))
     return F.with_blocks(tuple(blocks)), replace(posterior, prior=prior, spread=tuple(spreads))
 
 
@@ -367,12 +346,12 @@ def _relevant(F: CP, posterior: PosteriorCP) -> tuple[CP, PosteriorCP]:
     keep = np.asarray([float(s) > IRRELEVANT * posterior.noise for s in size])
     if keep.all() or not keep.any():
         return F, posterior
-    i, j = np.triu_indices(F.rank)
-    pairs, kept = np.nonzero(keep[i] & keep[j])[0], np.nonzero(keep)[0]
-    return F.with_blocks(tuple(_columns(U, kept) for U in F.factors)), replace(
+    whole, kept = triangle(F.rank), np.nonzero(keep)[0]
+    pairs = np.nonzero(keep[whole.rows] & keep[whole.columns])[0]
+    return F.with_blocks(tuple(taken(U, kept) for U in F.factors)), replace(
         posterior,
-        prior=_columns(posterior.prior[None, :], kept)[0, :],
-        spread=tuple(_columns(C, pairs) for C in posterior.spread),
+        prior=taken(posterior.prior[None, :], kept)[0, :],
+        spread=tuple(taken(C, pairs) for C in posterior.spread),
     )
 
 
@@ -390,15 +369,12 @@ def mean_uncertainty(F: CP, posterior: PosteriorCP) -> Array:
     -------
     array of shape (r, r)
     """
-    xp, r = array_namespace(F.factors[0]), F.rank
-    i, j = np.triu_indices(r)
-    places = np.zeros((r, r), dtype=np.int64)
-    places[i, j] = places[j, i] = np.arange(i.shape[0])
+    xp, pairs = array_namespace(F.factors[0]), triangle(F.rank)
     moments: Any = 1.0
     means: Any = 1.0
     for U, C, s in list(zip(F.factors, posterior.spread, posterior.scales, strict=True))[1:]:
         means = means * ((U / s[:, None]).T @ U) / U.shape[0]
         spread = xp.mean(C / s[:, None], axis=0)
-        own = xp.reshape(_columns(spread[None, :], places.reshape(-1)), (r, r))
+        own = pairs.unpacked(spread[None, :])[0, :, :]
         moments = moments * ((U / s[:, None]).T @ U / U.shape[0] + own)
     return moments - means

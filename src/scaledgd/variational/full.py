@@ -8,7 +8,6 @@ about the rows on the other side is the sum of their second moments E[b bᵀ] ov
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from array_api_compat import array_namespace, device
 from ..linalg import identity, invert_systems
 from ..problems import View
 from .posterior import Posterior, Rows, positive, products, some, swapped
+from .triangles import triangle
 
 Array = Any
 Some = TypeVar("Some", bound=Rows)
@@ -50,12 +50,10 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
     """
     xp, noise = array_namespace(F.L), posterior.noise
     other, width = F.modes[1 - k], F.modes[0].shape[1]
-    packed, unpacked = _triangle(width)
-    free = _free(F, k)
+    pairs, free = triangle(width), _free(F, k)
     given = [c for c in range(width) if c not in free]
-    moments = _packed(second_moments(F, posterior, 1 - k), packed)
-    G = products(view.coverage(), k, moments)
-    G = xp.reshape(xp.take(G, _index(unpacked, G), axis=1), (-1, width, width))
+    moments = pairs.packed(second_moments(F, posterior, 1 - k))
+    G = pairs.unpacked(products(view.coverage(), k, moments))
     target = products(view.pulled(), k, other)
     if given:
         known = some(F.modes[k], given, 1)
@@ -105,12 +103,11 @@ def covariances(F: Rows, posterior: Posterior, k: int) -> Array:
 
 def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:
     """Return A and B such that A Bᵀ are the posterior variances of the entries of X."""
-    packed, _ = _triangle(F.modes[0].shape[1])
-    xp = array_namespace(F.L)
+    xp, pairs = array_namespace(F.L), triangle(F.modes[0].shape[1])
     C, D = (covariances(F, posterior, k) for k in (0, 1))
-    left = [_packed(x, packed) for x in (C + _outer(F.modes[0]), C)]
-    right = [_packed(x, packed) for x in (D, _outer(F.modes[1]))]
-    weight = _index_weights(packed, F.modes[0])
+    left = [pairs.packed(x) for x in (C + _outer(F.modes[0]), C)]
+    right = [pairs.packed(x) for x in (D, _outer(F.modes[1]))]
+    weight = pairs.counts(F.modes[0])
     return xp.concat(left, axis=1) * xp.concat([weight, weight]), xp.concat(right, axis=1)
 
 
@@ -125,30 +122,3 @@ def _free(F: Rows, k: int) -> list[int]:
         return list(range(F.blocks[0].shape[1]))
     last = [width - 1] if F.blocks[1].shape[1] > r else []
     return [*range(r), *last]
-
-
-@cache
-def _triangle(width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions of the upper triangle in a flat square, and of the square in the triangle."""
-    place = np.zeros((width, width), dtype=int)
-    rows, columns = np.triu_indices(width)
-    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
-    return tuple((rows * width + columns).tolist()), tuple(place.ravel().tolist())
-
-
-def _packed(S: Array, packed: tuple[int, ...]) -> Array:
-    """Symmetric matrices as rows: their upper triangles."""
-    xp = array_namespace(S)
-    flat = xp.reshape(S, (S.shape[0], -1))
-    return xp.take(flat, _index(packed, S), axis=1)
-
-
-def _index(positions: tuple[int, ...], like: Array) -> Array:
-    return array_namespace(like).asarray(np.asarray(positions), device=device(like))
-
-
-def _index_weights(packed: tuple[int, ...], like: Array) -> Array:
-    """How often every number of a triangle stands in the square."""
-    width = like.shape[1]
-    twice = np.asarray([1.0 if p % width == p // width else 2.0 for p in packed])
-    return array_namespace(like).asarray(twice, dtype=like.dtype, device=device(like))

@@ -211,10 +211,10 @@ def products(coverage: Ambient, k: int, M: Array) -> Array:
     return coverage.times(M) if k == 0 else coverage.adjoint_times(M)
 
 
-def positive(x: Array) -> Array:
-    """Return x with the smallest positive number in place of what is not above it."""
+def positive(x: Array, least: float | None = None) -> Array:
+    """Return x with the least number, by default the smallest one, for what is not above it."""
     xp = array_namespace(x)
-    tiny = smallest(x)
+    tiny = smallest(x) if least is None else least
     return xp.where(x > tiny, x, xp.zeros_like(x) + tiny)
 
 
