@@ -75,18 +75,6 @@ class TableFit:
             state = state.remembering(replace(current(state), columns=None, weight=None))
         return cls(reading, state, getattr(state.problem, "ridge", None), limit)
 
-    def in_other_units(self, reading: Reading, blank: Bordered, rank: int) -> Bordered:
-        """Return the factors in other units of columns, if they have a rank and no offsets.
-
-        Otherwise return `blank`.
-        """
-        F, old, new = table_factors(self.state), self.reading.units, reading.units
-        plain = F.u is None and F.v is None and reading.choice.scale == "none"
-        if old is None or new is None or not plain or F.rank != rank:
-            return blank
-        factor = (old.scale / new.scale) * (self.reading.size / reading.size)
-        return replace(F, R=F.R * factor[:, None])
-
 
 @packable
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,7 +9,7 @@ from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
 from .tensor_model import TensorReading, centred
-from .tensor_ways import better
+from .tensor_ways import better, in_turn
 from .tucker import QUICK, Ranks, TensorFit, fit_ranks, spectra
 
 
@@ -87,14 +87,12 @@ def _with_offsets(
     asked: Asked,
     start: Tucker | None,
 ) -> tuple[TensorFit, TensorReading]:
-    """Fit offsets and factors in turn, until neither changes the other."""
-    fit: TensorFit | None = None
-    for _ in range(4 if reading.center != "none" else 1):
-        if fit is not None:
-            offsets = centred(data.residual(fit.factors), reading.center)
-            reading, start = replace(reading, offsets=offsets), fit.factors
+    """Fit offsets and factors in turn."""
+
+    def fit(reading: TensorReading, last: TensorFit | None) -> TensorFit:
         here = session if session.reading is None else session.with_reading(reading)
-        left = data.shifted(reading.offsets)
-        fit = fit_ranks(here, left, asked.ranks, asked.outliers, start, asked.ridge)
-    assert fit is not None
-    return fit, reading
+        first = start if last is None else last.factors
+        left = reading.applied(data)
+        return fit_ranks(here, left, asked.ranks, asked.outliers, first, asked.ridge)
+
+    return in_turn(data, reading, 3, fit)

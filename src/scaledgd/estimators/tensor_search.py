@@ -23,8 +23,8 @@ from .compression import fits, folds, unfolded
 from .journal import log
 from .local_observations import LocalObservations
 from .session import Session
-from .tensor_model import TensorReading, centred
-from .tensor_ways import Way, alike, better, ended, read, run, tensor_of
+from .tensor_model import TensorReading
+from .tensor_ways import Way, alike, better, ended, in_turn, read, run, tensor_of
 from .tucker import QUICK, TensorFit, cut, degrees, fit_ranks, rungs, spectra, supported
 
 Array = Any
@@ -147,9 +147,7 @@ class Search:
         """Fit a Tucker model that begins where the best candidate ended, if it is small."""
         reading = replace(best.reading, fold=None)
         data = best.reading.applied(self.fit)
-        F, noise = tensor_of(best.states[0], best.reading, self.fit.shape)
-        F, values = spectra(F)
-        F = cut(F, supported(values, F.ranks, data, noise))
+        F = _tucker(best.states[0], best.reading, self.fit)
         free = degrees(F.ranks, data.shape)
         if math.prod(F.ranks) > CORE or free > 0.7 * data.size:
             return best
@@ -354,29 +352,28 @@ def refit(
     trail: Trail,
 ) -> tuple[TensorFit, TensorReading]:
     """Fit the model that was chosen to all entries."""
-    reading = replace(reading, trail=trail)
-    # offsets and factors in turn; a variational model leaves little for the second turn
-    rounds = 0 if way.center == "none" else 2 if way.start == "tucker" else 1
     states = found.states if found is not None else ()
-    for k in range(rounds + 1):
+
+    def tucker(reading: TensorReading, last: TensorFit | None) -> TensorFit:
         here = session.with_reading(reading)
-        if way.start == "tucker":
-            table = reading.applied(data)
-            F = _begin(here, data, reading, way, seed, found)
-            fresh = F.shape != data.shape
-            fit: TensorFit = fit_ranks(here, table, F.ranks, None, None if fresh else F)
-        else:
-            states = tuple(
-                run(here, data, reading, way, seed + i, REFINED, states[i] if states else None)
-                for i in range(way.starts)
-            )
-            fit = ended(states, reading, data)
-        if k < rounds:
-            left = data.residual(fit.factors)
-            reading = replace(reading, offsets=centred(left, way.center))
-            if way.start == "tucker":
-                found = Tried(way, None, reading, (), fit.factors)
-    return fit, reading
+        F = _begin(here, data, reading, way, seed, found) if last is None else last.factors
+        start = F if F.shape == data.shape else None
+        return fit_ranks(here, reading.applied(data), F.ranks, None, start)
+
+    def variational(reading: TensorReading, last: TensorFit | None) -> TensorFit:
+        nonlocal states
+        here = session.with_reading(reading)
+        states = tuple(
+            run(here, data, reading, way, seed + i, REFINED, states[i] if states else None)
+            for i in range(way.starts)
+        )
+        return ended(states, reading, data)
+
+    reading = replace(reading, trail=trail)
+    if way.start == "tucker":
+        return in_turn(data, reading, 2, tucker)
+    # a variational model leaves little for the second turn
+    return in_turn(data, reading, 1, variational)
 
 
 def _begin(
@@ -391,8 +388,12 @@ def _begin(
     if found is not None and found.factors is not None:
         return found.factors
     rank = min(way.rank, components(data))
-    plain = replace(way, start="cp", rank=rank)
-    state = run(session, data, replace(reading, fold=None), plain, seed, SWEEPS)
-    F, noise = tensor_of(state, replace(reading, fold=None), data.shape)
+    plain, reading = replace(way, start="cp", rank=rank), replace(reading, fold=None)
+    return _tucker(run(session, data, reading, plain, seed, SWEEPS), reading, data)
+
+
+def _tucker(state: State, reading: TensorReading, data: LocalObservations) -> Tucker:
+    """Tucker factors of an iterate, of the ranks that stand above its noise."""
+    F, noise = tensor_of(state, reading, data.shape)
     F, values = spectra(F)
     return cut(F, supported(values, F.ranks, reading.applied(data), noise))

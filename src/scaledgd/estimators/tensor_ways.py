@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,6 +183,32 @@ def ended(states: tuple[State, ...], reading: TensorReading, data: LocalObservat
     free = max(table.size - learnt, 0.1 * table.size)
     noise = float(xp.sum(residual)) / free
     return TensorFit(F, noise, slices=tuple(slices), free=free)
+
+
+def in_turn(
+    data: LocalObservations,
+    reading: TensorReading,
+    rounds: int,
+    fit: Callable[[TensorReading, TensorFit | None], TensorFit],
+) -> tuple[TensorFit, TensorReading]:
+    """Fit factors, then offsets and factors in turn.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    reading : TensorReading
+        Has the first offsets.
+    rounds : int
+        How often offsets are found again; without offsets there is one fit.
+    fit : callable
+        Fits the factors beside offsets, given the fit before it, or None.
+    """
+    found = fit(reading, None)
+    for _ in range(0 if reading.center == "none" else rounds):
+        offsets = centred(data.residual(found.factors), reading.center)
+        reading = replace(reading, offsets=offsets)
+        found = fit(reading, found)
+    return found, reading
 
 
 def _learnt(state: State) -> float:
