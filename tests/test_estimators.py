@@ -110,8 +110,12 @@ def test_frames_keep_their_names():
         model.transform(frame.rename(columns={"c0": "other"}))
 
 
-@pytest.mark.parametrize("estimator", ["MatrixCompletion", "RobustPCA", "TensorCompletion"])
-def test_torch_in_torch_out(estimator):
+@pytest.mark.parametrize(
+    ("estimator", "atol"),
+    # with gross errors, a fit ends as soon as noise hides the rest
+    [("MatrixCompletion", 1e-8), ("RobustPCA", 1e-6), ("TensorCompletion", 1e-8)],
+)
+def test_torch_in_torch_out(estimator, atol):
     torch = library("torch")
     _, Y, rng = table(noise=0.05)
     X = holes(Y, rng)
@@ -119,7 +123,7 @@ def test_torch_in_torch_out(estimator):
     expected = model.fit(X).transform(X)
     ours = clone(model).fit(torch.asarray(X)).transform(torch.asarray(X))
     assert isinstance(ours, torch.Tensor)
-    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6, atol=atol)
     single = clone(model).fit_transform(torch.asarray(X, dtype=torch.float32))
     assert single.dtype == torch.float32
 
