@@ -1,0 +1,114 @@
+"""Priors of series that forget: stationary, with correlations exp(−distance / length).
+
+Distances may differ from step to step. A length that is short beside the steps is white noise;
+a long one is nearly a random walk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ..linalg import like, to_host
+
+Array = Any
+
+LENGTHS = np.exp(np.linspace(np.log(0.15), np.log(3000.0), 34))
+"""Lengths that are considered, in typical steps."""
+
+STIFF = 1e-10
+"""Least share of the variance that is new from one step to the next."""
+
+GROUPS = 64
+"""Different distances that lengths are learnt from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Where along a line the slices of a mode lie.
+
+    Attributes
+    ----------
+    steps : numpy array of shape (T − 1,)
+        Distances from each to the next, positive, of median 1.
+    """
+
+    steps: np.ndarray[Any, Any]
+
+    @cached_property
+    def groups(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Different distances, and which of them every step has; similar ones are merged."""
+        values, place = np.unique(self.steps, return_inverse=True)
+        if len(values) > GROUPS:
+            bins = np.linspace(np.log(values[0]), np.log(values[-1]), GROUPS)
+            nearest = np.abs(np.log(self.steps)[:, None] - bins[None, :]).argmin(axis=1)
+            return np.exp(bins), nearest
+        return values, place
+
+
+def precision(steps: np.ndarray[Any, Any], lengths: Array) -> tuple[Array, Array]:
+    """Return diagonal and lower diagonal of the precision of series of variance 1.
+
+    Parameters
+    ----------
+    steps : numpy array of shape (T − 1,)
+    lengths : array of shape (q,)
+
+    Returns
+    -------
+    D : array of shape (T, q)
+    E : array of shape (T − 1, q)
+    """
+    xp = array_namespace(lengths)
+    ratio = like(steps, lengths)[:, None] / lengths[None, :]
+    kept, new = _kept_and_new(ratio)
+    D = xp.ones_like(xp.concat([ratio[:1, :], ratio]))
+    if not steps.size:
+        D = 1 + 0 * lengths[None, :]
+    known = kept * kept / new
+    D[1:, :] += known
+    D[:-1, :] += known
+    return D, -kept / new
+
+
+def _kept_and_new(ratio: Array) -> tuple[Array, Array]:
+    """Correlation over a step, and the variance that it does not explain."""
+    xp = array_namespace(ratio)
+    new = -xp.expm1(-2 * ratio)
+    return xp.exp(-ratio), xp.where(new > STIFF, new, STIFF + 0 * new)
+
+
+def learnt_lengths(times: Times, squares: Array, lagged: Array, variance: Array) -> Array:
+    """Return the lengths under which series are most likely, one per column.
+
+    Parameters
+    ----------
+    times : Times
+    squares : array of shape (T, q)
+        Second moments of every number.
+    lagged : array of shape (T − 1, q)
+        Second moments of every number with the one before.
+    variance : array of shape (q,)
+    """
+    distances, place = times.groups
+    moments = [to_host(x) for x in (squares[1:, :], lagged, squares[:-1, :])]
+    after, both, before = (_summed(x, place, len(distances)) for x in moments)
+    counts = np.bincount(place, minlength=len(distances))
+    # lengths × distances × series
+    ratio = distances[None, :, None] / LENGTHS[:, None, None]
+    kept, new = (to_host(x) for x in _kept_and_new(ratio))
+    off = (after - 2 * kept * both + kept * kept * before) / to_host(variance)
+    likely = -(counts[None, :, None] * np.log(new) + off / new).sum(axis=1)
+    return like(LENGTHS[np.argmax(likely, axis=0)], variance)
+
+
+def _summed(x: np.ndarray[Any, Any], place: np.ndarray[Any, Any], count: int) -> Any:
+    """Sums over the steps of every distance."""
+    if count == 1:
+        return x.sum(axis=0, keepdims=True)
+    columns = [np.bincount(place, weights=one, minlength=count) for one in x.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((count, 0))

@@ -1,0 +1,443 @@
+"""A low-rank table whose rows follow each other in time, with own series of its columns.
+
+X[t, j] = Σ_k L[t, k] R[j, k] + s_j(t) + noise of column j. Every column of L, and every s_j, is a
+stationary series with a variance and a length of its own, both learnt; a short length is no
+memory at all. Rows of L, rows of R and the series are solved for in turn, each given what is
+known about the others (variational Bayes), and all of it is linear in the number of entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ..linalg import identity, invert_systems, like, to_host
+from ..variational.posterior import positive
+from .chain import MATRICES, Solved, drawn_chain, solve_chain
+from .prior import Times, learnt_lengths, precision
+from .series import Series, learnt_series
+
+Array = Any
+
+FLOOR = 1e-8
+"""Share of the mean square of the data below which noise of a column is not told from none."""
+
+SMALL = 1e-6
+"""Share of the variance of a component below which a wave is not told from none."""
+
+ROUNDS = 10
+"""Times that rows and series are solved for in turn, for rows of a fitted table."""
+
+LEARNT = (1, 5)
+"""Rounds in which variances and lengths of new series are learnt."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Values and how much each counts, rows in the order of time.
+
+    Attributes
+    ----------
+    Z : array of shape (T, n)
+        Zero where nothing is observed.
+    weight : array of shape (T, n)
+        Zero where nothing is observed.
+    times : Times
+    season : array of shape (T, h)
+        Waves of known periods; h may be zero.
+    """
+
+    Z: Array
+    weight: Array
+    times: Times
+    season: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Smooth:
+    """What was learnt, apart from the rows: everything that other rows need.
+
+    Attributes
+    ----------
+    R : array of shape (n, r)
+    covariance : array of shape (n, r, r)
+        Of the rows of R.
+    prior : array of shape (r,)
+        The variance of the columns of L about their season.
+    spread : array of shape (r,)
+        The prior variance of the columns of R.
+    length : array of shape (r,)
+    season : array of shape (h, r)
+        How much of every wave is in the columns of L.
+    noise : array of shape (n,)
+        The variance of the noise of every column.
+    series : Series
+    freedom : float, optional
+        Degrees of freedom of Student noise, for gross errors.
+    """
+
+    R: Array
+    covariance: Array
+    prior: Array
+    spread: Array
+    length: Array
+    season: Array
+    noise: Array
+    series: Series
+    freedom: float | None = None
+
+    def chain(self, table: Table, weight: Array, left: Array) -> tuple[Array, Array, Array]:
+        """Return diagonal, lower diagonal and right side of the systems of the rows of L."""
+        n, r = self.R.shape
+        xp = array_namespace(self.R)
+        moments = xp.reshape(_outer(self.R) + self.covariance, (n, -1))
+        G = xp.reshape(weight @ moments, (-1, r, r))
+        D, E = precision(table.times.steps, self.length)
+        D, E = D / self.prior, E / self.prior
+        b = (weight * left) @ self.R
+        if self.season.shape[0]:
+            mean = table.season @ self.season
+            b = b + D * mean
+            b[1:, :] += E * mean[:-1, :]
+            b[:-1, :] += E * mean[1:, :]
+        eye = identity(r, like=self.R)
+        return G + D[:, :, None] * eye, E[:, :, None] * eye, b
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a table with a model says about its rows.
+
+    Attributes
+    ----------
+    L : array of shape (T, r)
+    covariance : array of shape (T, r, r)
+    lagged : array of shape (T − 1, r, r)
+        Between every row and the one before.
+    own, variance : arrays of shape (T, n)
+        Mean and variance of the series of the columns.
+    """
+
+    L: Array
+    covariance: Array
+    lagged: Array
+    own: Array
+    variance: Array
+
+    def unsure(self, model: Smooth) -> Array:
+        """Return the variance of the low-rank part, an array of shape (T, n)."""
+        xp = array_namespace(self.L)
+        r = self.L.shape[1]
+        flat = [
+            xp.reshape(C, (C.shape[0], r * r))
+            for C in (self.covariance, _outer(self.L), model.covariance, _outer(model.R))
+        ]
+        return (flat[0] + flat[1]) @ flat[2].T + flat[0] @ flat[3].T
+
+    def estimate(self, model: Smooth) -> Array:
+        """Return the estimate of all entries, an array of shape (T, n)."""
+        return self.L @ model.R.T + self.own
+
+
+def _outer(M: Array) -> Array:
+    return M[:, :, None] * M[:, None, :]
+
+
+def _rows_of(found: Solved, rows: Rows) -> Rows:
+    return replace(rows, L=found.mean, covariance=found.covariance, lagged=found.lagged)
+
+
+def no_rows(table: Table, r: int) -> Rows:
+    """Return rows of which nothing is known."""
+    zeros = 0 * table.Z
+    L = zeros[:, :1] + 0 * like(np.zeros((1, r)), zeros)
+    C = 0 * _outer(L)
+    return Rows(L, C, C[1:, :, :], zeros, zeros)
+
+
+def solved_rows(table: Table, model: Smooth, rounds: int = ROUNDS) -> Rows:
+    """Return what the entries of a table say about its rows, by a model that was learnt.
+
+    Parameters
+    ----------
+    table : Table
+    model : Smooth
+    rounds : int
+    """
+    rows, r = no_rows(table, model.R.shape[1]), model.R.shape[1]
+    # at first the series count as noise
+    noise = model.noise + model.series.variance
+    for _ in range(rounds if r else 1):
+        weight = student_weights(table, model, rows) / noise
+        if r:
+            chain = model.chain(table, weight, table.Z - rows.own)
+            rows = _rows_of(solve_chain(*chain, MATRICES), rows)
+        noise = model.noise
+        weight = student_weights(table, model, rows) / noise
+        rows = _with_series(table, model, rows, weight)
+    return rows
+
+
+def solved_series(table: Table, model: Smooth, rows: Rows) -> tuple[Smooth, Rows]:
+    """Return what the entries of a table say about its series, one by one.
+
+    Parameters
+    ----------
+    table : Table
+    model : Smooth
+        What was learnt from other series, or from these.
+    rows : Rows
+        The low-rank part of which is known.
+
+    Returns
+    -------
+    model : Smooth
+        With the rows of R, the noise and the series of this table.
+    rows : Rows
+    """
+    n = table.Z.shape[1]
+    ones = 1 + 0 * table.Z[0, :]
+    noise, variance, length = (
+        float(np.median(to_host(x)))
+        for x in (model.noise, model.series.variance, model.series.length)
+    )
+    zero = like(np.zeros((n, model.R.shape[1])), table.Z)
+    model = replace(
+        model,
+        R=zero,
+        covariance=0 * _outer(zero),
+        noise=(noise + variance) * ones,
+        series=Series(variance * ones, length * ones),
+    )
+    rows = replace(rows, own=0 * table.Z, variance=0 * table.Z)
+    spread = model.spread
+    for k in range(ROUNDS):
+        counts = student_weights(table, model, rows)
+        if k in LEARNT:
+            left = table.Z - rows.L @ model.R.T
+            series, noise_of = learnt_series(table.times, left, counts)
+            model = replace(model, series=series, noise=_floored(noise_of, table))
+        weight = counts / model.noise
+        if k:
+            rows = _with_series(table, model, rows, weight)
+        if zero.shape[1]:
+            found = _with_columns(model, rows, weight, table.Z - rows.own)
+            model = replace(found, spread=spread)
+        if k:
+            model = _with_noise(table, model, rows)
+    weight = student_weights(table, model, rows) / model.noise
+    return model, _with_series(table, model, rows, weight)
+
+
+def without_errors(table: Table, model: Smooth, rows: Rows, limit: float) -> Table:
+    """Return a table in which entries count nothing that are too far from their estimates.
+
+    Parameters
+    ----------
+    table : Table
+    model : Smooth
+    rows : Rows
+    limit : float
+        In standard deviations, of the noise and of the estimate together.
+    """
+    expected = model.noise + rows.unsure(model) + rows.variance
+    near = (table.Z - rows.estimate(model)) ** 2 <= limit**2 * expected
+    return replace(table, weight=array_namespace(near).astype(near, table.Z.dtype) * table.weight)
+
+
+def _with_series(table: Table, model: Smooth, rows: Rows, weight: Array) -> Rows:
+    left = table.Z - rows.L @ model.R.T
+    own, variance = model.series.smoothed(table.times, left, weight)
+    return replace(rows, own=own, variance=variance)
+
+
+def student_weights(table: Table, model: Smooth, rows: Rows) -> Array:
+    """Return how much every entry counts: gross errors less."""
+    nu = model.freedom
+    if nu is None:
+        return table.weight
+    off = (table.Z - rows.estimate(model)) ** 2 + rows.unsure(model) + rows.variance
+    return table.weight * (nu + 1) / (nu + off / model.noise)
+
+
+def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth, Rows]:
+    """Return model and rows after rows, columns, series and noise were solved for in turn.
+
+    Parameters
+    ----------
+    table : Table
+    model : Smooth
+    rows : Rows
+    learn : bool
+        Whether variances and lengths of the series are learnt anew.
+    """
+    r = model.R.shape[1]
+    counts = student_weights(table, model, rows)
+    if learn:
+        left = table.Z - rows.L @ model.R.T
+        series, noise = learnt_series(table.times, left, counts)
+        model = replace(model, series=series, noise=_floored(noise, table))
+    weight = counts / model.noise
+    rows = _with_series(table, model, rows, weight)
+    if r:
+        left = table.Z - rows.own
+        found = solve_chain(*model.chain(table, weight, left), MATRICES)
+        rows = _rows_of(found, rows)
+        model = _with_lengths(table, model, rows)
+        model = _with_columns(model, rows, weight, left)
+        model, rows = _scaled(model, rows)
+    return _with_noise(table, model, rows), rows
+
+
+def _with_noise(table: Table, model: Smooth, rows: Rows) -> Smooth:
+    """The noise of every column."""
+    xp = array_namespace(table.Z)
+    off = (table.Z - rows.estimate(model)) ** 2 + rows.unsure(model) + rows.variance
+    count = xp.sum(xp.astype(table.weight > 0, table.Z.dtype), axis=0)
+    squares = xp.sum(student_weights(table, model, rows) * off, axis=0)
+    # a column with few entries has about the noise of the others
+    typical = xp.sum(squares) / xp.sum(count)
+    return replace(model, noise=_floored((squares + typical) / (count + 1), table))
+
+
+def _floored(noise: Array, table: Table) -> Array:
+    xp = array_namespace(noise)
+    seen = xp.astype(table.weight > 0, table.Z.dtype)
+    least = FLOOR * xp.sum(seen * table.Z**2) / xp.sum(seen)
+    return xp.where(noise > least, noise, least + 0 * noise)
+
+
+def _with_lengths(table: Table, model: Smooth, rows: Rows) -> Smooth:
+    """Variances, seasons and lengths under which the columns of L are most likely."""
+    xp = array_namespace(rows.L)
+    season, T = model.season, rows.L.shape[0]
+    if season.shape[0]:
+        season = _season(table, model, rows)
+    mean = table.season @ season if season.shape[0] else 0 * rows.L
+    off = rows.L - mean
+    squares = off * off + xp.linalg.diagonal(rows.covariance)
+    prior = positive(xp.mean(squares, axis=0))
+    lagged = off[1:, :] * off[:-1, :] + xp.linalg.diagonal(rows.lagged)
+    length = model.length
+    if T > 2:
+        length = learnt_lengths(table.times, squares, lagged, prior)
+    return replace(model, prior=prior, length=length, season=season)
+
+
+def _season(table: Table, model: Smooth, rows: Rows) -> Array:
+    """The seasons of the columns of L, every wave shrunk as far as the data do not support it."""
+    H, L, known = (to_host(x) for x in (table.season, rows.L, model.season))
+    found, G = np.zeros_like(known), H.T @ H
+    for k, (prior, length) in enumerate(zip(model.prior, model.length, strict=True)):
+        # a series with a memory says less about its mean
+        noise = float(prior) * max(1.0, 2 * float(length))
+        least = SMALL * float(prior)
+        width = np.maximum(known[:, k] ** 2, least)
+        if not known[:, k].any():
+            width = np.full(len(G), float(prior))
+        for _ in range(3):
+            C = np.linalg.inv(G / noise + np.diag(1 / width))
+            found[:, k] = C @ (H.T @ L[:, k]) / noise
+            width = np.maximum(found[:, k] ** 2 + np.diag(C), least)
+    return like(found, rows.L)
+
+
+def _with_columns(model: Smooth, rows: Rows, weight: Array, left: Array) -> Smooth:
+    """Rows of R, one for every column of the table."""
+    xp, (T, r) = array_namespace(rows.L), rows.L.shape
+    moments = xp.reshape(_outer(rows.L) + rows.covariance, (T, -1))
+    G = xp.reshape(weight.T @ moments, (-1, r, r))
+    covariance = invert_systems(G + identity(r, like=G) / model.spread)
+    R = (covariance @ ((weight * left).T @ rows.L)[:, :, None])[:, :, 0]
+    spread = positive(xp.mean(R * R + xp.linalg.diagonal(covariance), axis=0))
+    return replace(model, R=R, covariance=covariance, spread=spread)
+
+
+def _scaled(model: Smooth, rows: Rows) -> tuple[Smooth, Rows]:
+    """Columns of L with variance 1: the scale is in R."""
+    xp = array_namespace(rows.L)
+    c = 1 / xp.sqrt(model.prior)
+    square = c[:, None] * c[None, :]
+    rows = replace(
+        rows, L=rows.L * c, covariance=rows.covariance * square, lagged=rows.lagged * square
+    )
+    model = replace(
+        model,
+        R=model.R / c,
+        covariance=model.covariance / square,
+        prior=model.prior * c * c,
+        spread=model.spread / (c * c),
+        season=model.season * c,
+    )
+    return model, rows
+
+
+def begun(
+    table: Table,
+    L: Array,
+    R: Array,
+    covariances: tuple[Array, Array],
+    noise: Array,
+    freedom: float | None = None,
+) -> tuple[Smooth, Rows]:
+    """Return a model and rows to sweep from: a fit that did not know time.
+
+    Its components are turned until each has a memory of its own: of all combinations of the
+    columns of L, the first has the shortest one, the last the longest.
+
+    Parameters
+    ----------
+    table : Table
+    L, R : arrays of shape (T, r) and (n, r)
+    covariances : arrays of shape (T, r, r) and (n, r, r)
+    noise : array of shape (n,)
+    freedom : float, optional
+    """
+    xp, (T, r) = array_namespace(L), L.shape
+    C, D = covariances
+    rows = replace(no_rows(table, r), L=L, covariance=C)
+    if r:
+        values, Q = np.linalg.eigh(to_host((L.T @ L + xp.sum(C, axis=0)) / T))
+        values = np.maximum(values, 1e-14 * values[-1])
+        white = to_host(L) @ (Q / np.sqrt(values))
+        lagged = white[1:].T @ white[:-1]
+        turn = np.linalg.eigh((lagged + lagged.T) / 2)[1]
+        A, B = like(Q / np.sqrt(values) @ turn, L), like(Q * np.sqrt(values) @ turn, L)
+        rows = replace(rows, L=L @ A, covariance=A.T @ C @ A)
+        R, D = R @ B, B.T @ D @ B
+    ones = 1 + 0 * R[:1, :][0, :] if R.shape[0] else 1 + 0 * L[0, :]
+    model = Smooth(
+        R,
+        D,
+        prior=ones,
+        spread=positive(xp.mean(R * R + xp.linalg.diagonal(D), axis=0)),
+        length=3 * ones,
+        season=like(np.zeros((table.season.shape[1], r)), L),
+        noise=noise,
+        series=Series(noise, 3 + 0 * noise),
+        freedom=freedom,
+    )
+    return model, rows
+
+
+def drawn_rows(table: Table, model: Smooth, rows: Rows, rng: np.random.Generator) -> Rows:
+    """Return a draw of rows and series with their uncertainty.
+
+    Parameters
+    ----------
+    table : Table
+    model : Smooth
+    rows : Rows
+        As solved for.
+    rng : numpy.random.Generator
+    """
+    weight = student_weights(table, model, rows) / model.noise
+    z = [like(rng.standard_normal(tuple(x.shape)), x) for x in (rows.L, rows.own)]
+    L = rows.L
+    if L.shape[1]:
+        D, E, _ = model.chain(table, weight, 0 * table.Z)
+        L = L + drawn_chain(D, E, z[0], MATRICES)
+    return replace(rows, L=L, own=rows.own + model.series.drawn(table.times, weight, z[1]))
