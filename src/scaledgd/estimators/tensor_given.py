@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..factors import Tucker
+from .comparing import better
 from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
 from .tensor_model import TensorReading, centred
-from .tensor_ways import better, in_turn
+from .tensor_ways import GAIN, in_turn
 from .tucker import QUICK, Ranks, TensorFit, fit_ranks, spectra
 
 
@@ -75,7 +76,7 @@ def fit_given(
             this = replace(reading, center=center, offsets=centred(fit, center))
             tried, this = _with_offsets(own, fit, this, asked, None)
             errors.append(this.applied(test).squared_errors(tried.factors))
-        if better(errors[1], errors[0]) and not session.out_of_time:
+        if better(errors[1], errors[0], GAIN) and not session.out_of_time:
             return _with_offsets(session.with_reading(readings[1]), data, readings[1], asked, None)
     return found
 

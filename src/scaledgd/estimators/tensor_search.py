@@ -19,12 +19,13 @@ from array_api_compat import array_namespace
 from ..factors import Tucker
 from ..state import State
 from ..variational.cp import EMPTY, PosteriorCP
+from .comparing import alike, better
 from .compression import fits, folds, unfolded
 from .journal import log
 from .local_observations import LocalObservations
 from .session import Session
 from .tensor_model import TensorReading
-from .tensor_ways import Way, alike, better, ended, in_turn, read, run, tensor_of
+from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
 from .tucker import QUICK, TensorFit, cut, degrees, fit_ranks, rungs, spectra, supported
 
 Array = Any
@@ -162,7 +163,7 @@ class Search:
             return self.noted(own, tried, found.factors.ranks, best)
         self.noted(own, tried, found.factors.ranks, None)
         # of two that predict alike the one with fewer numbers is simpler
-        return tried if alike(errors, best.errors) else best
+        return tried if alike(errors, best.errors, GAIN) else best
 
     def noted(self, own: Session, tried: Tried, rank: Any, best: Tried | None) -> Tried:
         """Add a candidate to the trail; return the better one."""
@@ -172,7 +173,7 @@ class Search:
         about = {"start": way.start, "center": way.center, "scale": way.scale, "rank": rank}
         self.trail.append({**about, "held_out": error, "seconds": seconds})
         log.info("%s, rank %s: held-out %.3g", way.start, rank, error)
-        if best is not None and not better(tried.errors, best.errors):
+        if best is not None and not better(tried.errors, best.errors, GAIN):
             return best
         if tried.states and self.session.reading is not None:
             self.session.with_reading(tried.reading).best_so_far(tried.states[0])
@@ -205,7 +206,7 @@ class Search:
             if way is not None and way != best.way:
                 best = self.tried(way, best)
         best = best if self.session.out_of_time else self.tucker(best)
-        return best if simple is None or not alike(simple.errors, best.errors) else simple
+        return best if simple is None or not alike(simple.errors, best.errors, GAIN) else simple
 
     def ladder(self, center: str) -> Tried | None:
         """Tucker models of growing equal ranks, from the start of the theory, while that is quick.

@@ -10,7 +10,6 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import CP, Tucker
-from ..kernels import backend
 from ..kernels.entries import compact
 from ..linalg import mode_product
 from ..state import State
@@ -25,8 +24,8 @@ from .tucker import TensorFit
 
 Array = Any
 
-OUTER = 0.005
-"""Share of the errors that are cut to the next largest before they are compared."""
+GAIN = 0.03
+"""Share by which a more complex model must predict better."""
 
 
 @dataclass(frozen=True)
@@ -60,29 +59,6 @@ class Way:
     def fold(self) -> int | None:
         """The mode along which the tensor is unfolded."""
         return int(self.start.split()[1]) if self.start.startswith("mode") else None
-
-
-def better(errors: Array, least: Array) -> bool:
-    """Return whether errors are smaller than others, by more than chance and by 3 %.
-
-    A few large errors say little of the others, and must not decide: they are cut at the same
-    level for both. But neither may their mean be much larger.
-    """
-    xp = array_namespace(errors)
-    limit = backend(errors).kth_magnitude(least, max(1, int(OUTER * least.shape[0])))
-    few, others = (xp.where(e < limit, e, limit + 0 * e) for e in (errors, least))
-    gain = others - few
-    chance = float(xp.std(gain)) / math.sqrt(errors.shape[0])
-    if float(xp.mean(errors)) > 1.25 * float(xp.mean(least)):
-        return False
-    return float(xp.mean(gain)) > max(chance, 0.03 * float(xp.mean(others)))
-
-
-def alike(errors: Array, least: Array) -> bool:
-    """Return whether errors, those of a simpler model, are as small as others."""
-    xp = array_namespace(errors)
-    small = float(xp.mean(errors)) <= 1.03 * float(xp.mean(least))
-    return small and not better(least, errors)
 
 
 def read(reading: TensorReading, data: LocalObservations, way: Way) -> TensorReading:

@@ -1,0 +1,45 @@
+"""Compare candidates by their errors at held-out entries."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..kernels import backend
+
+Array = Any
+
+OUTER = 0.005
+"""Share of the errors, the largest ones, that do not decide."""
+
+
+def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
+    """Return whether squared errors are smaller than others, by more than chance.
+
+    A few large errors say little of the others, and must not decide: they are cut at the same
+    level for both. But neither may their mean be much larger.
+
+    Parameters
+    ----------
+    errors, least : arrays of shape (m,)
+        At the same entries.
+    gain : float
+        The share of the others that they must be smaller by besides.
+    """
+    xp = array_namespace(errors)
+    limit = backend(errors).kth_magnitude(least, max(1, int(OUTER * least.shape[0])))
+    few, others = (xp.where(e < limit, e, limit + 0 * e) for e in (errors, least))
+    less = others - few
+    chance = float(xp.std(less)) / math.sqrt(errors.shape[0])
+    if float(xp.mean(errors)) > 1.25 * float(xp.mean(least)):
+        return False
+    return float(xp.mean(less)) > max(chance, gain * float(xp.mean(others)))
+
+
+def alike(errors: Array, least: Array, gain: float = 0.0) -> bool:
+    """Return whether squared errors, those of a simpler model, are as small as others."""
+    xp = array_namespace(errors)
+    small = float(xp.mean(errors)) <= (1 + gain) * float(xp.mean(least))
+    return small and not better(least, errors, gain)
