@@ -12,6 +12,7 @@ from array_api_compat import array_namespace
 
 from ..factors import Bordered
 from ..state import State
+from .comparing import better
 from .growing import Judge, begin, grow
 from .joint import (
     NARROW_RANK,
@@ -28,6 +29,8 @@ from .journal import log
 from .local_observations import LocalObservations
 from .scaling import Choice, Scales, empty, scales, table_factors
 from .session import Session
+from .timed import SWEEPS as SWEEPS_IN_TIME
+from .timed import Timed, fit_timed
 from .units import Units, column_units
 
 Array = Any
@@ -71,6 +74,9 @@ FEW_SWEEPS = 12
 EXACT = 1e-8
 """Share of the mean square of the data below which held-out errors are as good as none."""
 
+NINE_IN_TEN = 2.706
+"""Square that nine in ten of standard normal numbers stay below."""
+
 QUIET = 0.02
 """Share of the variance below which noise is so low that growing may do better."""
 
@@ -102,10 +108,21 @@ class Reading:
         data = data if self.units is None else self.units.apply(data)
         return self.scales.apply(data.scaled(self.size))
 
-    def values(self, F: Bordered, index: tuple[Array, ...]) -> Array:
+    def values(self, F: Bordered | Timed, index: tuple[Array, ...]) -> Array:
         """Return the values of factors at coordinates, in the units of the data."""
         values = self.size * self.scales.undo(F.gather(index), index)
         return values if self.units is None else self.units.undo(values, index[1])
+
+    def unit(self, index: tuple[Array, ...]) -> Array:
+        """Return what errors of the factors are multiplied by at coordinates."""
+        xp = array_namespace(index[0])
+        unit: Any = self.size
+        columns = self.scales.columns
+        if self.units is not None:
+            columns = self.units.scale if columns is None else columns * self.units.scale
+        for d, i in zip((self.scales.rows, columns), index, strict=True):
+            unit = unit if d is None else unit * xp.take(d, i)
+        return unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +136,13 @@ class Plan:
         An upper bound.
     trail : list of dict
         How the rank was found.
-    start : {"joint", "grown", "offsets"}
+    start : {"joint", "grown", "offsets", "smooth", "series"}
         How the fit begins: with all columns at once, with one more at a time, or without any.
+        "smooth" is "joint", and then neighbours in time; "series" knows nothing but time.
+    mode : int
+        Along which neighbours are alike.
+    caution : float
+        By how much the variances of a fit in time are larger than the model says.
     share : float
         The part of the variance that is not noise, at first.
     standard : bool
@@ -136,6 +158,13 @@ class Plan:
     share: float = SHARES[0]
     standard: bool = False
     begun: State | None = None
+    mode: int = 0
+    caution: float = 1.0
+
+    @property
+    def in_time(self) -> bool:
+        """Whether neighbours in time are used."""
+        return self.start in ("smooth", "series")
 
     def joint(self, data: LocalObservations, quick: bool) -> Joint:
         """Return how a fit from a joint start is made.
@@ -224,11 +253,14 @@ class Candidate:
         Squared errors at all held-out entries.
     state : State
         The fit to the first part of the data.
+    surprise : array, optional
+        Squared errors over the variances that a fit in time expects.
     """
 
     plan: Plan
     errors: Array
     state: State
+    surprise: Array | None = None
 
     @property
     def mean(self) -> float:
@@ -242,6 +274,7 @@ def choose(
     unlike: bool,
     seed: int,
     most: int | None = None,
+    modes: tuple[int, ...] = (),
 ) -> Plan:
     """Choose offsets, scales, rank and start: what predicts held-out entries best.
 
@@ -263,6 +296,8 @@ def choose(
     seed : int
     most : int, optional
         The largest rank; by default what the data can determine.
+    modes : tuple of int
+        Along which neighbours may be alike.
 
     Returns
     -------
@@ -288,6 +323,7 @@ def choose(
         if contest.over:
             break
     if slim:
+        contest.smooth(modes)
         best = contest.winner
         return replace(best.plan, rank=most, trail=contest.trail)
     if given is None:
@@ -297,6 +333,7 @@ def choose(
     contest.vary()
     contest.grow(most)
     contest.simplify()
+    contest.smooth(modes)
     best = contest.winner
     plan, joint = replace(best.plan, trail=contest.trail), best.plan.start == "joint"
     if whole is data:
@@ -356,11 +393,18 @@ class _Contest:
             here = self.session.apart()
             here = here.with_reading(replace(reading, trail=self.trail) if self.readable else None)
             judge = self._judge(test, reading)
-            found.append(_tried(here, scaled, blank, plan, judge))
+            if plan.in_time:
+                found.append(_tried_in_time(here, scaled, blank, plan, judge, test, reading))
+            else:
+                found.append(_tried(here, scaled, blank, plan, judge))
             if self.session.out_of_time:
                 break
-        errors = array_namespace(found[0].errors).concat([one.errors for one in found])
+        xp = array_namespace(found[0].errors)
+        errors = xp.concat([one.errors for one in found])
         new = replace(found[0], errors=errors)
+        if plan.in_time:
+            surprise = xp.concat([one.surprise for one in found])
+            new = replace(new, plan=replace(plan, caution=_caution(surprise)))
         self.trail.append(
             {
                 "start": plan.start,
@@ -385,7 +429,7 @@ class _Contest:
         index = test.coordinates
         unit = array_namespace(self.unit).take(self.unit, index[1])
 
-        def judge(F: Bordered) -> Array:
+        def judge(F: Bordered | Timed) -> Array:
             off = (reading.values(F, index) - test.flat) / unit
             return off * off if test.weight is None else off * off * test.weight
 
@@ -413,6 +457,19 @@ class _Contest:
         self.enter(replace(best.plan, start="offsets"))
         if self.session.out_of_time or better(best.errors, self.winner.errors):
             self.best = best
+
+    def smooth(self, modes: tuple[int, ...]) -> None:
+        """Try what neighbours in time add, and what they tell alone."""
+        for mode in modes:
+            if self.over:
+                return
+            plan = self.winner.plan
+            standard = plan.standard or plan.choice.columns
+            choice = Choice() if mode == 0 else Choice("none", plan.choice.scale)
+            plan = replace(plan, choice=choice, standard=standard and mode == 0, mode=mode)
+            rank = plan.rank if plan.start == "joint" else min(plan.rank, FIRST_RANK)
+            self.enter(replace(plan, start="smooth", rank=max(1, rank)))
+            self.enter(replace(plan, start="series"))
 
     def vary(self) -> None:
         """Try other levels of noise, which matter if covariances are not whole."""
@@ -446,9 +503,31 @@ def _tried(
     return Candidate(plan, path.best_errors, path.state)
 
 
-def better(errors: Array, least: Array) -> bool:
-    """Whether errors are smaller than others, by more than chance."""
-    xp = array_namespace(errors)
-    gain = least - errors
-    chance = float(xp.std(gain)) / math.sqrt(errors.shape[0])
-    return float(xp.mean(gain)) > chance
+def _tried_in_time(
+    session: Session,
+    fit: LocalObservations,
+    blank: Bordered,
+    plan: Plan,
+    judge: Judge,
+    test: LocalObservations,
+    reading: Reading,
+) -> Candidate:
+    """Fit as planned, with neighbours in time, and judge."""
+    state = begin(session, fit, blank, None).state
+    if plan.start == "smooth":
+        problem, how = fit.problem(), plan.joint(fit, quick=True)
+        state = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
+    known = state if plan.start == "smooth" else None
+    timed = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
+    index = test.coordinates
+    series = array_namespace(index[0]).take(timed.model.noise, index[1 - plan.mode])
+    expected = (timed.variance(index) + series) * reading.unit(index) ** 2
+    off = reading.values(timed, index) - test.flat
+    return Candidate(plan, judge(timed), state, off * off / expected)
+
+
+def _caution(surprise: Array) -> float:
+    """By how much variances must grow for nine in ten of the errors to be as expected."""
+    ordered = array_namespace(surprise).sort(surprise)
+    level = min(ordered.shape[0] - 1, math.ceil(0.9 * ordered.shape[0]))
+    return max(1.0, float(ordered[level]) / NINE_IN_TEN)

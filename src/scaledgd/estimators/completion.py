@@ -35,6 +35,11 @@ class MatrixCompletion(MatrixEstimator):
     outliers : None, "auto" or a fraction
         Whether some of the observed entries are grossly wrong. If so, `rank`, `center` and
         `scale` are chosen as in `RobustPCA`.
+    smooth : {"auto", "none", "rows", "columns"}
+        Along which side neighbours are alike, as they are in time. Rows (or columns) are then
+        related to those before and after, and what a series has of its own is interpolated.
+        "auto" tries it for sides whose labels are times and, without such labels, where data
+        show it, and keeps it if it predicts held-out entries better. Times may be irregular.
     clip : (lo, hi), optional
         Bounds of the estimates that are returned.
     calibrate : float, optional
@@ -92,6 +97,7 @@ class MatrixCompletion(MatrixEstimator):
     _: KW_ONLY
     outliers: Any = field(default=None, metadata=SHAPES)
     non_negative: bool = field(default=False, metadata=SHAPES)
+    smooth: str = field(default="auto", metadata=SHAPES)
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """Fill the holes of rows, which may be new.
@@ -110,6 +116,7 @@ class MatrixCompletion(MatrixEstimator):
         return kind.table_back(self._filled(data))
 
 
+@dataclass(eq=False, repr=False)
 class RobustPCA(MatrixEstimator):
     """Separate a table into a low-rank part and gross errors.
 
@@ -131,8 +138,8 @@ class RobustPCA(MatrixEstimator):
         rows as columns and gets offsets; otherwise it is "none".
     ridge : "auto"
         Learnt from the noise in what was not rejected.
-    clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose
-    checkpoint, interrupt
+    smooth, clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs
+    verbose, checkpoint, interrupt
         As in `MatrixCompletion`.
 
     Attributes
@@ -155,6 +162,9 @@ class RobustPCA(MatrixEstimator):
     >>> bool(np.allclose(model.transform(Y), X)), bool(model.outliers_.nnz == (X != Y).sum())
     (True, True)
     """
+
+    _: KW_ONLY
+    smooth: str = field(default="auto", metadata=SHAPES)
 
     def _outliers(self) -> Any:
         return "auto"

@@ -34,7 +34,7 @@ from .scaling import table_factors, truncated
 from .session import Session, light, revived
 
 Array = Any
-Judge = Callable[[Bordered], Array]
+Judge = Callable[[Any], Array]
 
 ENOUGH = 200_000
 """Held-out entries after which no further validation fold is run."""

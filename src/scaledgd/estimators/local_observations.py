@@ -40,12 +40,15 @@ class LocalObservations(Observations):
     shape : tuple of int
     weight : array like y, optional
         Of mean 1.
+    stamps : tuple of numpy arrays of shape (n_k,) or None, one per mode
+        Times of the slices of a mode, in seconds; empty if there are none.
     """
 
     index: Index | None
     y: Array
     shape: tuple[int, ...]
     weight: Array | None = None
+    stamps: tuple[Any, ...] = ()
 
     @property
     def size(self) -> int:
@@ -62,7 +65,7 @@ class LocalObservations(Observations):
     @property
     def identity(self) -> tuple[Any, ...]:
         """All arrays and numbers, for a fingerprint."""
-        return self.shape, self.index, self.y, self.weight
+        return self.shape, self.index, self.y, self.weight, self.stamps
 
     @property
     def coordinates(self) -> Index:
@@ -156,7 +159,7 @@ class LocalObservations(Observations):
         weight = None
         if self.weight is not None:
             weight = xp.take(xp.reshape(self.weight, (-1,)), chosen)
-        return LocalObservations(index, xp.take(self.flat, chosen), self.shape, weight)
+        return LocalObservations(index, xp.take(self.flat, chosen), self.shape, weight, self.stamps)
 
     def split(
         self, fraction: float, seed: int, parts: int = 1
@@ -186,7 +189,7 @@ class LocalObservations(Observations):
         chosen = xp.nonzero(reach < last)[0]
         index = tuple(xp.take(place, chosen) for place in places)
         shape = tuple(int(xp.max(i)) + 1 for i in index)
-        return replace(self.some(chosen), index=index, shape=shape)
+        return replace(self.some(chosen), index=index, shape=shape, stamps=())
 
     def sampled(self, mode: int, count: int, seed: int) -> LocalObservations:
         rng = np.random.default_rng(seed)
@@ -196,9 +199,14 @@ class LocalObservations(Observations):
     def slices(self, mode: int, chosen: Array) -> LocalObservations:
         xp = array_namespace(self.y)
         shape = tuple(chosen.shape[0] if k == mode else n for k, n in enumerate(self.shape))
+        stamps = tuple(
+            known[host(chosen)] if k == mode and known is not None else known
+            for k, known in enumerate(self.stamps)
+        )
         if self.index is None:
             weight = None if self.weight is None else xp.take(self.weight, chosen, axis=mode)
-            return LocalObservations(None, xp.take(self.y, chosen, axis=mode), shape, weight)
+            y = xp.take(self.y, chosen, axis=mode)
+            return LocalObservations(None, y, shape, weight, stamps)
         place = np.full(self.shape[mode], -1)
         place[host(chosen)] = np.arange(chosen.shape[0])
         position = xp.take(xp.asarray(place, device=device(self.y)), self.index[mode])
@@ -207,7 +215,7 @@ class LocalObservations(Observations):
         index = tuple(
             xp.take(position, inside) if k == mode else i for k, i in enumerate(some.coordinates)
         )
-        return LocalObservations(index, some.y, shape, some.weight)
+        return LocalObservations(index, some.y, shape, some.weight, stamps)
 
     def stacked(self, other: LocalObservations) -> LocalObservations:
         xp, n = array_namespace(self.y), self.shape[0]
@@ -215,13 +223,23 @@ class LocalObservations(Observations):
         weight = None
         if self.weight is not None:
             weight = xp.concat([xp.reshape(self.weight, (-1,)), xp.ones_like(other.flat)])
+        stamps = self._stacked_stamps(other)
         if self.index is None and other.index is None and weight is None:
-            return LocalObservations(None, xp.concat([self.y, other.y]), shape)
+            return LocalObservations(None, xp.concat([self.y, other.y]), shape, None, stamps)
         index = tuple(
             xp.concat([a, b + (n if k == 0 else 0)])
             for k, (a, b) in enumerate(zip(self.coordinates, other.coordinates, strict=True))
         )
-        return LocalObservations(index, xp.concat([self.flat, other.flat]), shape, weight)
+        return LocalObservations(index, xp.concat([self.flat, other.flat]), shape, weight, stamps)
+
+    def _stacked_stamps(self, other: LocalObservations) -> tuple[Any, ...]:
+        """The stamps of both, one below the other; none of mode 0 if one of them has none."""
+        if not self.stamps:
+            return ()
+        first = None
+        if other.stamps and self.stamps[0] is not None and other.stamps[0] is not None:
+            first = np.concatenate([self.stamps[0], other.stamps[0]])
+        return (first, *self.stamps[1:])
 
     # ---- reductions
 
@@ -456,12 +474,12 @@ class LocalObservations(Observations):
             squares = squares / unit**2 if plain else squares
             return Summary(float(r.shape[0]), squares, mean_unit)
         kept, inside, sums, _ = backend(scaled).within(scaled, threshold)
-        found = self._sparse(-r, ~kept)
+        found = self.sparse(-r, ~kept)
         scale = scale_of(scaled) if robust_scale else None
         return Summary(float(inside), float(sums), mean_unit, found, scale)
 
-    def _sparse(self, values: Array, chosen: Array) -> Any:
-        """Values of some entries as a SciPy sparse array."""
+    def sparse(self, values: Array, chosen: Array) -> Any:
+        """Return values, one per entry, of those that are chosen, as a SciPy sparse array."""
         from scipy.sparse import coo_array
 
         where = array_namespace(chosen).nonzero(chosen)[0]

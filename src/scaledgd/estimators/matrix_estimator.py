@@ -22,6 +22,8 @@ from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
 from .searching import search
 from .session import Session, unexplained
+from .timed import LEARN
+from .timed_model import TimedModel
 from .wishes import Wishes
 
 
@@ -133,12 +135,16 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             self._normalised(data)
             ridge = None if self.ridge == "auto" else float(self.ridge)
             asked = self._rank(), self.center, self.scale, self._outliers(), ridge
-            fit = search(session, data, Wishes(*asked, self._non_negative), seed)
+            wishes = Wishes(*asked, self._non_negative, self._smooth)
+            fit = search(session, data, wishes, seed)
         return self._best_in_time(session, data, fit)
 
     def _continued(self, session: Session, data: LocalObservations) -> TableFit:
         """Continue from the earlier fit; offsets, scales and rank stay as they are."""
-        known, normal = self._model, self._model.normalised(data)
+        known = self._model
+        if isinstance(known, TimedModel):
+            return known.continued(data, LEARN)
+        normal = known.normalised(data)
         scale = replace(known.scales.for_rows(normal), mean=known.scales.mean)
         reading = Reading(known.size, known.choice, scale, known.trail, known.units)
         start, _ = known.solve_rows(data)
@@ -171,7 +177,13 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
 
     def _modelled(self, fit: TableFit, data: LocalObservations) -> MatrixModel:
         outliers = self._outliers()
+        if fit.timed is not None:
+            return TimedModel.timed(fit, data, self._asked(), outliers)
         return MatrixModel.of(fit, data, self._asked(), outliers, self._non_negative)
+
+    @property
+    def _smooth(self) -> str:
+        return str(getattr(self, "smooth", "none"))
 
     @property
     def _non_negative(self) -> bool:

@@ -24,6 +24,7 @@ from .observations import MULTIPLE, WITHIN, Summary
 from .packing import host, packable
 from .robust import Outliers, threshold
 from .scaling import Choice, Scales, bordered, empty, singular, table_factors, with_part
+from .timed import Timed
 from .uncertainty import Spread
 from .units import Units
 
@@ -41,12 +42,18 @@ class TableFit:
     ridge : pair of arrays, optional
         A ridge that was given, for both blocks.
     threshold : float, optional
+    timed : Timed, optional
+        The fit that knows time, which the state is the beginning of.
+    caution : float
+        By how much its variances are larger than the model says.
     """
 
     reading: Reading
     state: State
     ridge: Any = None
     threshold: float | None = None
+    timed: Timed | None = None
+    caution: float = 1.0
 
     @classmethod
     def of_iterate(
@@ -303,10 +310,10 @@ class MatrixModel(EntrywiseModel):
         offsets = found["row_offset_"][:, None] + found["column_offset_"][None, :]
         return found["factors_"].full() + offsets
 
-    def values(self, factors: Bordered, index: Index | None) -> Array:
+    def values(self, factors: Any, index: Index | None) -> Array:
         return self._in_units(factors, index, self.scales)
 
-    def _in_units(self, F: Bordered, index: Index | None, known: Scales) -> Array:
+    def _in_units(self, F: Bordered | Timed, index: Index | None, known: Scales) -> Array:
         X = (F.full() if index is None else F.gather(index)) + known.mean
         X = X * self._unit(index, known)
         if self.units is None:

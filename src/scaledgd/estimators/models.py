@@ -17,7 +17,7 @@ Array = Any
 Index = tuple[Array, ...]
 Trail = list[dict[str, Any]]
 
-CACHES = ("attributes", "_summary")
+CACHES = ("attributes", "_summary", "_fitted", "_root")
 """Cached properties of models, which are neither pickled nor saved."""
 
 

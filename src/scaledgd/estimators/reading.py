@@ -22,6 +22,7 @@ from ..kernels import backend
 from .labels import Labels, dressed, stripped
 from .local_observations import LocalObservations
 from .packing import packable
+from .stamps import stamps_of
 
 Array = Any
 
@@ -95,7 +96,8 @@ def read_matrix(
         values = check_array(X, **rules)
     else:
         values = validate_data(estimator, X, reset=reset, **rules)
-    return _dense(values, observed), Kind("numpy", values.dtype, labels)
+    data = replace(_dense(values, observed), stamps=stamps_of(labels, values.shape))
+    return data, Kind("numpy", values.dtype, labels)
 
 
 def read_tensor(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
@@ -115,7 +117,8 @@ def read_tensor(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         raise ValueError(f"X must have 2 dimensions or more, not shape {values.shape}")
     if 0 in values.shape:
         raise ValueError(f"X of shape {values.shape} is empty; every size must be at least 1")
-    return _dense(values, observed), Kind("numpy", values.dtype, labels)
+    data = replace(_dense(values, observed), stamps=stamps_of(labels, values.shape))
+    return data, Kind("numpy", values.dtype, labels)
 
 
 def _floating(X: Any) -> Any:
@@ -278,7 +281,7 @@ def weighted(data: LocalObservations, entry: Any, sample: Any, dense: bool) -> L
                 "weight per row"
             )
         weight = weight * data.along(0, sample)
-    whole = LocalObservations(data.index, data.y, data.shape, weight)
+    whole = LocalObservations(data.index, data.y, data.shape, weight, data.stamps)
     if bool(xp.any(weight == 0)):
         # entries of weight 0 count as missing
         whole = whole.some(xp.nonzero(xp.reshape(weight, (-1,)) > 0)[0])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .choosing import LARGE, Plan, candidates, choose
 from .fitting import aligned_components, fit_non_negative, fit_ridge
+from .joint import noise_share
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .noise_units import in_units_of_noise
-from .planned import fit_exact, fit_planned, plenty
+from .planned import TINY, fit_exact, fit_planned, plenty
 from .robust_search import search_robust
-from .scaling import Choice
+from .scaling import Choice, table_factors
 from .session import Session
+from .timed import LAST_SWEEPS, fit_timed, smooth_modes
 from .units import unlike_columns
 from .wishes import Wishes
 
@@ -44,8 +48,19 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
             return TableFit(reading, aligned_components(exact, scaled))
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
-    plan = choose(session, data, plans, unlike, seed if wishes.rank is None else 0, wishes.rank)
+    modes = smooth_modes(data, wishes.smooth)
+    seed_of = seed if wishes.rank is None else 0
+    plan = choose(session, data, plans, unlike, seed_of, wishes.rank, modes)
     reading, scaled, blank = plan.prepared(data)
+    if plan.in_time:
+        here = session.with_reading(reading)
+        begin = replace(plan, start="joint" if plan.start == "smooth" else "offsets")
+        state = fit_planned(here, scaled, blank, begin, seed)
+        if plan.start == "smooth" and noise_share(state) <= TINY:
+            return TableFit(reading, aligned_components(state, scaled))
+        known = state if plan.start == "smooth" and table_factors(state).rank else None
+        timed = fit_timed(here, scaled, known, plan.mode, LAST_SWEEPS)
+        return TableFit(reading, state, timed=timed, caution=plan.caution)
     state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed)
     reading, state = in_units_of_noise(reading, state, scaled)
     return TableFit(reading, aligned_components(state, scaled))

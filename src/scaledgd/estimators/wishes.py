@@ -22,6 +22,8 @@ class Wishes:
     ridge : float, optional
         A ridge that is given; None learns it.
     non_negative : bool
+    smooth : {"auto", "none", "rows", "columns"}
+        Along which mode neighbours are alike.
     """
 
     rank: int | None
@@ -30,6 +32,7 @@ class Wishes:
     outliers: Outliers | None = None
     ridge: float | None = None
     non_negative: bool = False
+    smooth: str = "none"
 
     @property
     def plain(self) -> Choice:

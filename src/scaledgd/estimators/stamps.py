@@ -1,0 +1,157 @@
+"""Times of rows and columns: read from labels, checked, and turned into steps and waves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..temporal.prior import Times
+from .labels import Labels
+from .packing import packable
+
+Stamps = tuple[Any, ...]
+
+DAY = 86400.0
+PERIODS = (DAY, 7 * DAY, 365.2425 * DAY)
+"""A day, a week and a year, in seconds."""
+
+WAVES = 4
+"""Waves per period: it, and its fractions."""
+
+REPEATED = 2.5
+"""How often a period must have been seen."""
+
+
+def stamps_of(labels: Labels | None, shape: tuple[int, ...]) -> Stamps:
+    """Return the times that label the slices of every mode, in seconds; empty if none do.
+
+    Parameters
+    ----------
+    labels : Labels, optional
+    shape : tuple of int
+    """
+    if labels is None:
+        return ()
+    if labels.kind == "xarray":
+        coords = (labels.coords.get(name, ((), None)) for name in labels.names)
+        found = [
+            _seconds(values) if dims == (name,) else None
+            for name, (dims, values) in zip(labels.names, coords, strict=True)
+        ]
+    else:
+        rows, columns = labels.exact if labels.exact is not None else (None, None)
+        if rows is None and "index" in labels.coords:
+            rows = labels.coords["index"][1]
+        found = [_seconds(rows), _seconds(columns)]
+    fitting = [
+        s if s is not None and s.shape == (n,) else None for s, n in zip(found, shape, strict=True)
+    ]
+    return tuple(fitting) if any(s is not None for s in fitting) else ()
+
+
+def _seconds(values: Any) -> Any:
+    """Times as seconds, NaN where there is none; None if the values are no times."""
+    if values is None:
+        return None
+    if hasattr(values, "to_timestamp") and not hasattr(values, "tz"):
+        values = values.to_timestamp()  # periods of pandas
+    if getattr(values, "tz", None) is not None:
+        values = values.tz_convert("UTC").tz_localize(None)
+    values = np.asarray(values)
+    if values.dtype.kind not in "mM" or values.ndim != 1:
+        return None
+    whole = values.astype(f"{'datetime64' if values.dtype.kind == 'M' else 'timedelta64'}[ns]")
+    return np.where(np.isnat(whole), np.nan, whole.astype(np.int64) / 1e9)
+
+
+def check_stamps(stamps: Any) -> None:
+    """Require times that are known and differ from each other.
+
+    Parameters
+    ----------
+    stamps : numpy array of shape (T,)
+    """
+    missing = np.flatnonzero(np.isnan(stamps))
+    if len(missing):
+        raise ValueError(
+            f"the time of row {missing[0]} is missing ({len(missing)} in all); give it one, drop "
+            'the row, or set smooth="none"'
+        )
+    order = np.argsort(stamps, kind="stable")
+    same = np.flatnonzero(np.diff(stamps[order]) == 0)
+    if len(same):
+        k = int(same[0])
+        when = np.datetime64(round(float(stamps[order[k]]) * 1000), "ms")
+        raise ValueError(
+            f"the time {when} labels more than one row, {order[k]} and {order[k + 1]} "
+            f"({len(same)} repeated in all); drop or average repeated ones, or set "
+            'smooth="none"'
+        )
+
+
+@packable
+@dataclass(frozen=True)
+class Clock:
+    """How times are measured.
+
+    Attributes
+    ----------
+    step : float
+        The typical distance of neighbours, in seconds; 0 where rows have no times, and are
+        equally spaced.
+    periods : tuple of float
+        In seconds: what may repeat itself.
+    """
+
+    step: float = 0.0
+    periods: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, stamps: Any) -> Clock:
+        """Return the clock of times, or of rows without any."""
+        if stamps is None or len(stamps) < 2:
+            return cls()
+        order = np.sort(stamps)
+        step, span = float(np.median(np.diff(order))), float(order[-1] - order[0])
+        periods = (p for p in PERIODS if 4 * step <= p and REPEATED * p <= span)
+        return cls(step, tuple(periods))
+
+    def order(self, stamps: Any, rows: int) -> Any:
+        """Return the rows in the order of time."""
+        return np.argsort(stamps, kind="stable") if self.step else np.arange(rows)
+
+    def times(self, stamps: Any, rows: int) -> Times:
+        """Return the distances of neighbours.
+
+        Parameters
+        ----------
+        stamps : numpy array of shape (T,), in order
+        rows : int
+        """
+        if not self.step:
+            return Times(np.ones(max(0, rows - 1)))
+        return Times(np.diff(stamps) / self.step)
+
+    def waves(self, stamps: Any, rows: int) -> Any:
+        """Return what may repeat itself: a constant, and waves of the periods.
+
+        Parameters
+        ----------
+        stamps : numpy array of shape (T,), in order
+        rows : int
+
+        Returns
+        -------
+        array of shape (T, h)
+        """
+        found = [np.ones(rows)]
+        for period in self.periods:
+            for k in range(1, WAVES + 1):
+                if 2 * k * self.step > period:
+                    break
+                angle = 2 * math.pi * k * (stamps / period % 1)
+                found += [np.cos(angle), np.sin(angle)]
+        return np.stack(found, axis=1)

@@ -1,0 +1,370 @@
+"""Fit a table whose rows, or columns, follow each other in time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from ..linalg import like
+from ..state import State
+from ..temporal.smooth import (
+    Rows,
+    Smooth,
+    Table,
+    begun,
+    no_rows,
+    solved_rows,
+    solved_series,
+    swept,
+    without_errors,
+)
+from ..variational import current
+from .local_observations import LocalObservations
+from .packing import host
+from .scaling import table_factors
+from .session import Session
+from .stamps import Clock, check_stamps
+
+Array = Any
+
+SWEEPS = 12
+"""Sweeps of a candidate."""
+
+LAST_SWEEPS = 18
+"""Sweeps of the fit."""
+
+LEARN = 6
+"""Sweeps after which the series of columns are learnt anew."""
+
+LARGEST = 20_000_000
+"""Cells of a table above which it is not taken for one in time."""
+
+SPARSEST = 0.1
+"""Share of the cells that must be observed."""
+
+FREEDOM = 1.0
+"""Degrees of freedom of the noise where gross errors are expected."""
+
+CORE = 0.38
+"""Scale of Student noise over the variance of normal noise that it is fitted to."""
+
+REJECTIONS = 3
+"""Times that gross errors are looked for."""
+
+CHANCE = 4.0
+"""Standard errors by which neighbours must be alike."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the entries of a table stand in the order of time.
+
+    Attributes
+    ----------
+    mode : int
+        0 if rows follow each other, 1 if columns do.
+    order : numpy array of shape (T,)
+        The slices of that mode in the order of time.
+    clock : Clock
+    stamps : numpy array of shape (T,), optional
+        Times, in order.
+    """
+
+    mode: int
+    order: Any
+    clock: Clock
+    stamps: Any = None
+
+    @classmethod
+    def of(cls, data: LocalObservations, mode: int, clock: Clock | None = None) -> Layout:
+        """Return the layout of data.
+
+        Parameters
+        ----------
+        data : LocalObservations
+        mode : int
+        clock : Clock, optional
+            That of the fit, for other rows.
+        """
+        stamps = data.stamps[mode] if data.stamps else None
+        clock = Clock.of(stamps) if clock is None else clock
+        stamps = stamps if clock.step else None
+        order = clock.order(stamps, data.shape[mode])
+        return cls(mode, order, clock, None if stamps is None else stamps[order])
+
+    @cached_property
+    def places(self) -> Any:
+        """The position in time of every slice."""
+        places = np.empty_like(self.order)
+        places[self.order] = np.arange(len(self.order))
+        return places
+
+    def at(self, grid: Array, index: tuple[Array, ...]) -> Array:
+        """Return the numbers of an array of shape (T, n), in time, at coordinates."""
+        xp, (t, j) = array_namespace(grid), (index[self.mode], index[1 - self.mode])
+        places = xp.asarray(self.places, device=device(grid))
+        return xp.take(xp.reshape(grid, (-1,)), xp.take(places, t) * grid.shape[1] + j)
+
+    def full(self, grid: Array) -> Array:
+        """Return an array of shape (T, n), in time, in the shape of the data."""
+        xp = array_namespace(grid)
+        grid = xp.take(grid, xp.asarray(self.places, device=device(grid)), axis=0)
+        return grid if self.mode == 0 else grid.T
+
+    def table(self, data: LocalObservations) -> Table:
+        """Return data as a table in time, in double precision."""
+        xp, index = array_namespace(data.y), data.coordinates
+        t, j = index[self.mode], index[1 - self.mode]
+        T, n = data.shape[self.mode], data.shape[1 - self.mode]
+        cell = xp.take(xp.asarray(self.places, device=device(data.y)), t) * n + j
+        zeros = xp.zeros(T * n, dtype=xp.float64, device=device(data.y))
+        Z, weight = xp.asarray(zeros, copy=True), zeros
+        Z[cell] = xp.astype(data.flat, xp.float64)
+        weight[cell] = 1.0 if data.weight is None else xp.astype(data.weight, xp.float64)
+        waves = like(self.clock.waves(self.stamps, T), zeros)
+        times = self.clock.times(self.stamps, T)
+        return Table(xp.reshape(Z, (T, n)), xp.reshape(weight, (T, n)), times, waves)
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A fitted table in time, in units of the fit.
+
+    Attributes
+    ----------
+    layout : Layout
+    model : Smooth
+    rows : Rows
+    table : Table
+        What was fitted; entries that were rejected count nothing.
+    """
+
+    layout: Layout
+    model: Smooth
+    rows: Rows
+    table: Table
+
+    @classmethod
+    def solved(
+        cls, layout: Layout, table: Table, model: Smooth, rows: Rows, limit: float | None = None
+    ) -> Timed:
+        """Return a fit whose rows of the data are functions of those rows alone.
+
+        Rows that follow each other are solved for together, series one by one.
+
+        Parameters
+        ----------
+        layout : Layout
+        table : Table
+        model : Smooth
+        rows : Rows
+            The low-rank part of which is known, if columns follow each other.
+        limit : float, optional
+            Entries that are further from their estimates, in standard deviations, are rejected.
+        """
+        kept, whole = table, model
+        if limit is not None:
+            # gross errors count little at first, and then nothing
+            heavy = replace(model, freedom=FREEDOM)
+            whole, found = _solved(layout, table, heavy, rows)
+            for _ in range(REJECTIONS):
+                kept = without_errors(table, whole, found, limit)
+                whole, found = _solved(layout, kept, model, rows)
+            return cls(layout, whole, found, kept)
+        return cls(layout, *_solved(layout, table, model, rows), table)
+
+    def gather(self, index: tuple[Array, ...]) -> Array:
+        """Return the estimates at coordinates."""
+        return self.layout.at(self.estimate, index)
+
+    def full(self) -> Array:
+        """Return the whole estimate."""
+        return self.layout.full(self.estimate)
+
+    def variance(self, index: tuple[Array, ...]) -> Array:
+        """Return the variance of the estimates at coordinates, without noise."""
+        return self.layout.at(self.unsure, index)
+
+    @cached_property
+    def estimate(self) -> Array:
+        return self.rows.estimate(self.model)
+
+    @cached_property
+    def unsure(self) -> Array:
+        return self.rows.unsure(self.model) + self.rows.variance
+
+
+def _solved(layout: Layout, table: Table, model: Smooth, rows: Rows) -> tuple[Smooth, Rows]:
+    if layout.mode == 0:
+        return model, solved_rows(table, model)
+    return solved_series(table, model, rows)
+
+
+def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
+    """Return the modes along which neighbours may be alike.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    smooth : {"auto", "none", "rows", "columns"}
+        "auto" is labels that are times, and otherwise data that show it.
+    """
+    if smooth == "none" or len(data.shape) != 2:
+        return ()
+    if smooth != "auto":
+        mode = ("rows", "columns").index(smooth)
+        if data.stamps and data.stamps[mode] is not None:
+            check_stamps(data.stamps[mode])
+        if not _fits(data):
+            raise ValueError(
+                f'smooth="{smooth}" is for tables with at most {LARGEST} cells of which a tenth '
+                'or more is observed; set smooth="none"'
+            )
+        return (mode,)
+    known = [k for k, s in enumerate(data.stamps) if s is not None]
+    for mode in known:
+        check_stamps(data.stamps[mode])
+    if not _fits(data):
+        return ()
+    found = {k: likeness(data, k) for k in known or (0, 1)}
+    # without labels, time runs along one side only
+    most = max(found, key=lambda k: found[k])
+    return (most,) if found[most] > 0 else ()
+
+
+def _fits(data: LocalObservations) -> bool:
+    cells = math.prod(data.shape)
+    return cells <= LARGEST and data.size >= SPARSEST * cells and min(data.shape) > 1
+
+
+def likeness(data: LocalObservations, mode: int) -> float:
+    """Return the correlation of neighbouring slices; zero unless it is beyond chance.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    mode : int
+    """
+    if data.shape[mode] < 8:
+        return 0.0
+    table = Layout.of(data, mode).table(data.scaled(data.magnitude()))
+    Z, seen = host(table.Z), host(table.weight) > 0
+    count = np.maximum(seen.sum(axis=0), 1)
+    Z = np.where(seen, Z - Z.sum(axis=0) / count, 0.0)
+    # gross errors are not neighbours of anything
+    sizes = np.sqrt((Z * Z).sum(axis=0) / count)
+    Z = np.clip(Z, -2 * sizes, 2 * sizes) / np.where(sizes > 0, sizes, 1.0)
+    both = seen[1:] & seen[:-1]
+    products = (Z[1:] * Z[:-1] * both).sum(axis=1)
+    # one number per step: series may be copies of each other
+    spread = float(np.sqrt((products**2).sum()))
+    total = float(products.sum())
+    return total / max(1, int(both.sum())) if total > CHANCE * spread else 0.0
+
+
+def fit_timed(
+    session: Session,
+    data: LocalObservations,
+    state: State | None,
+    mode: int,
+    sweeps: int,
+    limit: float | None = None,
+) -> Timed:
+    """Return a fit that knows time, begun at one that does not.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        In units of the fit, without offsets of rows.
+    state : State, optional
+        Of a fit without offsets; None for series of columns alone.
+    mode : int
+    sweeps : int
+    limit : float, optional
+        Entries that are further from their estimates, in standard deviations, are rejected.
+    """
+    layout = Layout.of(data, mode)
+    table = layout.table(data)
+    model, rows = _begun(table, layout, state, None if limit is None else FREEDOM)
+    count = sweeps if state is not None else min(sweeps, LEARN)
+    for k in range(count):
+        model, rows = swept(table, model, rows, k % LEARN == 0)
+        if session.out_of_time:
+            break
+    kept = table
+    for _ in range(0 if limit is None else REJECTIONS):
+        # the noise of heavy tails is that of most entries, and not of all
+        wide = model if model.freedom is None else replace(model, noise=model.noise / CORE)
+        kept = without_errors(table, wide, rows, limit or 0.0)
+        model = replace(model, freedom=None)
+        for k in range(LEARN):
+            model, rows = swept(kept, model, rows, not k)
+    return Timed.solved(layout, table, model, rows, limit)
+
+
+def refined(
+    data: LocalObservations,
+    model: Smooth,
+    mode: int,
+    clock: Clock,
+    sweeps: int,
+    limit: float | None = None,
+) -> Timed:
+    """Return a fit that continues from a model.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        In units of the model.
+    model : Smooth
+    mode : int
+    clock : Clock
+    sweeps : int
+    limit : float, optional
+    """
+    layout = Layout.of(data, mode, clock)
+    table = layout.table(data)
+    known = Timed.solved(layout, table, model, no_rows(table, model.R.shape[1]), limit)
+    model, rows = known.model, known.rows
+    for _ in range(sweeps):
+        model, rows = swept(known.table, model, rows, False)
+    return Timed.solved(layout, table, model, rows, limit)
+
+
+def _begun(
+    table: Table, layout: Layout, state: State | None, freedom: float | None
+) -> tuple[Smooth, Rows]:
+    """Where the sweeps begin."""
+    xp, (T, n) = array_namespace(table.Z), table.Z.shape
+    if state is None:
+        seen = xp.astype(table.weight > 0, table.Z.dtype)
+        count = xp.sum(seen, axis=0)
+        squares = xp.sum(seen * table.Z**2, axis=0)
+        typical = xp.sum(squares) / xp.sum(count)
+        noise = 0.5 * (squares + typical) / (count + 1)
+        none = [like(np.zeros((m, 0)), table.Z) for m in (T, n)]
+        zero = [like(np.zeros((m, 0, 0)), table.Z) for m in (T, n)]
+        return begun(table, none[0], none[1], (zero[0], zero[1]), noise, freedom)
+    F, posterior = table_factors(state), current(state)
+    assert F.u is None
+    assert F.v is None
+    blocks = [xp.astype(F.L, xp.float64), xp.astype(F.R, xp.float64)]
+    covariance = posterior.covariance
+    if covariance is None:
+        r = F.rank
+        eye = xp.eye(r, dtype=xp.float64, device=device(F.L))
+        covariance = tuple(xp.astype(v, xp.float64)[:, :, None] * eye for v in posterior.variance)
+    covariances = [xp.astype(C, xp.float64) for C in covariance]
+    noise = float(posterior.noise) * (1 + 0 * table.Z[0, :])
+    if posterior.columns is not None and layout.mode == 0:
+        noise = noise * xp.astype(posterior.columns, xp.float64)
+    k = layout.mode
+    order = xp.asarray(layout.order, device=device(F.L))
+    L, C = xp.take(blocks[k], order, axis=0), xp.take(covariances[k], order, axis=0)
+    return begun(table, L, blocks[1 - k], (C, covariances[1 - k]), noise, freedom)
