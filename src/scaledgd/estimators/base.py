@@ -170,12 +170,16 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _clip(self) -> tuple[float, float]:
         try:
             low, high = self.clip
+            return (
+                -math.inf if low is None else float(low),
+                math.inf if high is None else float(high),
+            )
         except (TypeError, ValueError):
             raise ValueError(f"clip must be a pair (lo, hi), not {self.clip!r}") from None
-        return (
-            -math.inf if low is None else float(low),
-            math.inf if high is None else float(high),
-        )
+        except OverflowError:
+            raise ValueError(
+                "clip holds an integer that is too large to be a number of double precision"
+            ) from None
 
     def _clipped(self, values: Array) -> Array:
         if self.clip is not None:

@@ -22,6 +22,7 @@ from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
 from .searching import Wishes, search
 from .session import Session, unexplained
+from .units import tamed
 
 
 class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):
@@ -131,8 +132,11 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         else:
             self._normalised(data)
             ridge = None if self.ridge == "auto" else float(self.ridge)
-            asked = self._rank(), self.center, self.scale, self._outliers(), ridge
-            fit = search(session, data, Wishes(*asked, self._non_negative), seed)
+            rank = self._rank()
+            rank = None if rank is None else min(rank, *data.shape)
+            asked = rank, self.center, self.scale, self._outliers(), ridge
+            known = data if self._outliers() is None else tamed(data)
+            fit = search(session, known, Wishes(*asked, self._non_negative), seed)
         return self._best_in_time(session, data, fit)
 
     def _continued(self, session: Session, data: LocalObservations) -> TableFit:

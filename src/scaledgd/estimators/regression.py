@@ -25,7 +25,7 @@ from .coefficient import (
 )
 from .diagnostics import DataWarning, warn
 from .magnitudes import magnitude, scaled_by
-from .reading import Kind, numeric
+from .reading import Kind, converting, numeric, refuse_dates, sized
 from .regression_model import RegressionModel
 from .session import Session
 from .tucker import degrees, possible
@@ -112,10 +112,18 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             checks.finite("A", A)
             checks.finite("y", y)
         else:
+            refuse_dates("A", A)
+            refuse_dates("y", y)
             if _dimensions(A) <= 2:
-                A, y = validate_data(
-                    self, A, y, dtype=[np.float64, np.float32], y_numeric=True, multi_output=False
-                )
+                with converting("A or y"):
+                    A, y = validate_data(
+                        self,
+                        A,
+                        y,
+                        dtype=[np.float64, np.float32],
+                        y_numeric=True,
+                        multi_output=False,
+                    )
             else:
                 A = numeric("A", A)
                 y = numeric(
@@ -129,6 +137,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             y = np.asarray(y, dtype=A.dtype)
         if A.shape[0] != y.shape[0]:
             raise ValueError(f"A has {A.shape[0]} rows but y has {y.shape[0]} values")
+        sized("A", A)
+        sized("y", y)
         self.shape_ = self._coefficient_shape(tuple(A.shape))
         self.n_features_in_ = math.prod(A.shape[1:])
         return array_namespace(A).reshape(A, (A.shape[0], -1)), y, kind
@@ -301,8 +311,10 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             xp = array_namespace(A)
             kind = Kind("torch", A.dtype if A.dtype == xp.float32 else xp.float64)
         else:
+            refuse_dates("A", A)
             if _dimensions(A) <= 2:
-                A = validate_data(self, A, reset=False, dtype=[np.float64, np.float32])
+                with converting("A"):
+                    A = validate_data(self, A, reset=False, dtype=[np.float64, np.float32])
             else:
                 A = numeric("A", A)
             checks.finite("A", A)
