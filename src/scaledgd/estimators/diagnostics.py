@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
+from typing import Any
 
 from .fitting import degrees
 from .observations import Observations
@@ -20,6 +22,43 @@ def warn(message: str, category: type[Warning]) -> None:
     while str(frame.f_globals.get("__name__")).startswith(inside) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+MOST = 1 / 3
+"""Share of entries that may be errors; if more are rejected, they are not."""
+SEVERAL = 0.1
+"""Share of entries from which on a fit that reproduces the others is looked at."""
+
+
+def too_many_rejected(model: Any) -> str:
+    """Return why what a fitted model calls outliers are hardly errors, or "".
+
+    More than a third of the entries is. Or so many are that the others are reproduced, and that
+    by offsets alone, or by a rank that reproduces anything.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    if not hasattr(model, "outliers_"):
+        return ""
+    data = model._model.observations
+    share = model.outliers_.nnz / max(1, data.size)
+    if share > MOST:
+        return (
+            f"{100 * share:.0f} % of the observed entries would count as outliers, more than a "
+            "third, so errors cannot be told from the rest"
+        )
+    rank = model.rank_ if isinstance(model.rank_, int) else min(model.rank_)
+    size = data.magnitude()
+    exact = share > SEVERAL and math.sqrt(max(0.0, model.noise_variance_)) <= 1e-6 * size
+    if exact and (rank == 0 or 2 * rank >= min(data.shape)):
+        how = "offsets alone" if rank == 0 else f"rank {rank}"
+        return (
+            f"{how} would reproduce all observed entries but {100 * share:.0f} % of outliers, so "
+            "errors cannot be told from the rest"
+        )
+    return ""
 
 
 def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> list[str]:
