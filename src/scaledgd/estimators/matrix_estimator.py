@@ -132,6 +132,8 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
     ) -> TableFit:
         if self._continues(data, again):
             fit = self._continued(session, data)
+        elif min(data.shape) == 1 and data.size:
+            fit = self._blank(data, "a single row or column")
         else:
             self._normalised(data)
             ridge = None if self.ridge == "auto" else float(self.ridge)
@@ -175,7 +177,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         robust, plain = self._outliers() is not None, self._non_negative
         return TableFit.of_iterate(found.state, found.reading, data, robust, plain)
 
-    def _blank(self, data: LocalObservations) -> TableFit:
+    def _blank(self, data: LocalObservations, why: str = "interrupted") -> TableFit:
         """Return offsets alone; if none were asked for, all rows like a typical one."""
         robust, plain = self._outliers() is not None, self._non_negative
         center = self.center
@@ -196,7 +198,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             state = scaled.problem().linearize(F)
         else:
             state = begin(Session(), scaled, F, None).state
-        reading = Reading(size, choice, known, [{"rank": F.rank, "why": "interrupted"}])
+        reading = Reading(size, choice, known, [{"rank": F.rank, "why": why}])
         return TableFit.of_iterate(state, reading, data, robust, plain)
 
     def _modelled(self, fit: TableFit, data: LocalObservations) -> MatrixModel:
