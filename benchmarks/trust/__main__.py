@@ -72,6 +72,10 @@ def results(given: argparse.Namespace) -> Iterator[Line]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.trust.judge"])
     left = [n for n in range(given.count) if n not in done]
+    if given.record is not None and given.record.exists():
+        text = given.record.read_text()
+        if text and not text.endswith("\n"):
+            given.record.write_text(text[: text.rfind("\n") + 1])  # a run was ended as it wrote
     with ThreadPoolExecutor(given.jobs) as pool:
         for line in pool.map(lambda n: apart(context, given.seed, n), left):
             if given.record is not None:

@@ -137,9 +137,14 @@ def _answer(recipe: Recipe, data: Data) -> dict[str, Any]:
             estimate = np.where(seen, estimate, filled)
     some = tuple(i[:20] for i in np.nonzero(np.ones(X.shape)))
     values, std = model.predict_entries(some, return_std=True)
-    parts = [estimate, values, *model.interval(some)]
-    finite = all(bool(np.all(np.isfinite(x))) for x in parts) and not bool(np.any(np.isnan(std)))
+    finite = _sound((estimate, values), (std, *model.interval(some)))
     return {**errors(recipe, data, estimate), "finite": finite, "rank": model.rank_}
+
+
+def _sound(values: tuple[Array, ...], bounds: tuple[Array, ...]) -> bool:
+    """Whether values are finite, and bounds are numbers; what is not known has infinite ones."""
+    finite = all(bool(np.all(np.isfinite(x))) for x in values)
+    return finite and not any(bool(np.any(np.isnan(x))) for x in bounds)
 
 
 def _formed(recipe: Recipe, X: Array) -> Any:
@@ -214,13 +219,12 @@ def _regression(model: Any, recipe: Recipe, data: Data) -> dict[str, Any]:
     right = np.tensordot(A.astype(float), data.truth, data.truth.ndim) / recipe.scale
     right = right + recipe.offset
     estimate, std = model.predict(A, return_std=True)
-    parts = [estimate, std, *model.interval(A)]
     unit = float(np.std(right)) or 1.0
     plain = float(np.mean(data.given.astype(float) / recipe.scale))
     if model.center == "none":
         plain = 0.0
     error = float(np.sqrt(np.mean((estimate / recipe.scale - right) ** 2))) / unit
     means = float(np.sqrt(np.mean((plain - right) ** 2))) / unit
-    finite = all(bool(np.all(np.isfinite(x))) for x in parts)
+    finite = _sound((estimate,), (std, *model.interval(A)))
     found = {"error": error, "means": means, "offsets": means}
     return {k: float(f"{v:.4g}") for k, v in found.items()} | {"finite": finite}

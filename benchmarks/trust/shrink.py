@@ -30,7 +30,7 @@ def simpler(recipe: Recipe) -> Iterator[Recipe]:
     if recipe.rank > 1:
         yield replace(recipe, rank=1)
         yield replace(recipe, rank=recipe.rank - 1)
-    for share in (2, 4 / 3):
+    for share in (2, 4 / 3, 1):
         for k, n in enumerate(recipe.shape):
             less_n = max(1, min(n - 1, int(n / share)))
             shape = tuple(less_n if j == k else m for j, m in enumerate(recipe.shape))
