@@ -188,7 +188,7 @@ class MatrixModel(EntrywiseModel):
         if posterior is not None and posterior.covariance is not None and self.threshold is None:
             return solved(problem.linearize(F).view, F, posterior, 0)[0], known
         if self.posterior is not None:
-            ridge = self.posterior.ridge(F, 0, problem.operator.coverage(None, data.y))
+            ridge = _ridge(self.posterior, F, 0, problem.operator.coverage(None, data.y))
         if self.non_negative:
             positive = F.with_blocks((F.L + 1.0, F.R))
             found = solve(problem, positive, NonNegative(update=(0,)), max_iter=100)
@@ -373,9 +373,9 @@ class MatrixModel(EntrywiseModel):
             posterior = Posterior.first(F, self.noise)
             if self.ridge is not None:
                 # the given ridge may have taken away more than the noise asks for
-                ridge = posterior.ridge(F, 0, coverage)
+                ridge = _ridge(posterior, F, 0, coverage)
                 F = F.moved(0, -data.problem().linearize(F).view.block_step(0, ridge=ridge))
-        ridges = tuple(posterior.ridge(F, k, coverage) for k in (0, 1))
+        ridges = tuple(_ridge(posterior, F, k, coverage) for k in (0, 1))
         return Spread(F, data, ridges, self.noise)
 
     def validate(self) -> None:
@@ -420,3 +420,9 @@ class MatrixModel(EntrywiseModel):
 
 
 SIDES = ("row", "column")
+
+
+def _ridge(posterior: Posterior, F: Bordered, k: int, coverage: Any) -> Array:
+    """The ridge of block k; that of a column without variance is bounded, also without noise."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return posterior.ridge(F, k, coverage)
