@@ -141,3 +141,15 @@ def test_names_cannot_break_out_of_the_script(tmp_path):
     (text,) = re.findall(r'<script type="application/json">(.*?)</script>', page)
     assert not set(text) & set("<>&\u2028\u2029")
     assert r"\u003c!--\u003cscript\u003e\u0026\u2028\u2029" in text
+
+
+# ---- advice
+
+
+def test_advice_does_not_contradict_itself():
+    with pytest.warns(sg.DataWarning) as said:
+        sg.MatrixCompletion().fit([[1.0, np.nan, np.nan]])
+    (message,) = (str(w.message) for w in said)
+    assert "2 columns have no observation and are filled with offsets only" in message
+    assert "the estimate is offsets only" in message
+    assert "lower the rank" not in message

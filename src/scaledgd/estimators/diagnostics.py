@@ -68,19 +68,29 @@ def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> li
     ----------
     data : Observations
     ranks : tuple of int, one per mode
+        Zeros if there are offsets only: these need no advice about the rank.
     learnt : bool
         Whether the fit knows how sure it is of every row: then few entries are no surprise.
     """
     found = []
     for mode, r in enumerate(ranks):
         counts = data.counts(mode)
-        name = f"slices of mode {mode}" if len(data.shape) > 2 else ("rows", "columns")[mode]
+        name = ("row", "column")[mode] if len(data.shape) == 2 else "slice"
+        where = f" of mode {mode}" if len(data.shape) > 2 else ""
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
-        if none:
-            found.append(f"{none} {name} have no observation and are filled with offsets only")
-        if few and not learnt:
+        if none == 1:
+            found.append(f"1 {name}{where} has no observation and is filled with offsets only")
+        elif none:
             found.append(
-                f"{few} {name} have fewer observations than the rank {r}; they are held by "
+                f"{none} {name}s{where} have no observation and are filled with offsets only"
+            )
+        if few == 1 and not learnt:
+            found.append(
+                f"1 {name}{where} has fewer observations than the rank {r}; it is held by the ridge"
+            )
+        elif few and not learnt:
+            found.append(
+                f"{few} {name}s{where} have fewer observations than the rank {r}; they are held by "
                 "the ridge"
             )
     parts = data.components()
@@ -90,8 +100,9 @@ def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> li
             "how the parts relate to each other cannot be known"
         )
     if len(data.shape) == 2 and data.size < degrees(ranks[0], data.shape) and not learnt:
+        some = "1 observation" if data.size == 1 else f"{data.size} observations"
         found.append(
-            f"there are {data.size} observations but rank {ranks[0]} has "
+            f"there {'is' if data.size == 1 else 'are'} {some} but rank {ranks[0]} has "
             f"{degrees(ranks[0], data.shape)} degrees of freedom; lower the rank or "
             "observe more"
         )

@@ -93,7 +93,7 @@ class EntrywiseEstimator(LowRankEstimator):
     def _diagnosed(self) -> list[str]:
         """Return what the data cannot determine."""
         rank = self.rank_
-        ranks = rank if isinstance(rank, tuple) else (max(rank, 1),) * 2
+        ranks = rank if isinstance(rank, tuple) else (rank,) * 2
         found = undetermined(self._model.observations, ranks, self._model.knows_rows)
         if not rank:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
