@@ -239,8 +239,50 @@ def pressed(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-def test_before_there_is_an_iterate_nothing_is_fitted(monkeypatch):
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("center", ["auto", "none"])
+@pytest.mark.parametrize("name", CASES)
+def test_before_there_is_an_iterate_offsets_are_fitted(name, center, monkeypatch, tmp_path):
+    model, data = fresh(name, interrupt="return", center=center)
+    monkeypatch.setattr(type(model), "_search", pressed)
+    model.fit(*data)
+    assert "interrupted before the first iterate" in model.status_
+    assert not model.converged_
+    if "regression" not in name:
+        X, seen = data[0], np.isfinite(data[0])
+        off = (model.reconstruct() - X)[seen]
+        typical = np.median if hasattr(model, "outliers_") else np.mean
+        size = typical(np.abs(X[seen]))
+        assert typical(np.abs(off)) <= 1.01 * size
+    else:
+        assert np.allclose(model.predict(data[0]), np.mean(data[1]) if center == "auto" else 0.0)
+    model.save(tmp_path / "model.npz")
+    sg.load(tmp_path / "model.npz").reconstruct()
+
+
+def test_while_a_model_is_built_control_c_waits(monkeypatch):
     model, data = fresh("noise", interrupt="return")
+    whole, count = type(model)._modelled, [0]
+
+    def modelled(self, *args):
+        count[0] += 1
+        return pressed() if count[0] == 1 else whole(self, *args)
+
+    monkeypatch.setattr(type(model), "_modelled", modelled)
+    model.fit(*data)
+    assert "interrupted at iteration" in model.status_
+
+
+def test_before_data_are_read_nothing_is_fitted(monkeypatch):
+    model, data = fresh("noise", interrupt="return")
+    monkeypatch.setattr(matrix_estimator, "read_matrix", pressed)
+    with pytest.raises(KeyboardInterrupt, match="before the data were read: nothing is fitted"):
+        model.fit(*data)
+    assert not hasattr(model, "factors_")
+
+
+def test_nothing_replaces_an_answer_that_is_raised(monkeypatch):
+    model, data = fresh("noise")
     monkeypatch.setattr(matrix_estimator, "search", pressed)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*data)

@@ -1106,3 +1106,68 @@ def test_ten_million_ratings(tmp_path, monkeypatch):
     assert np.array_equal(filled[~hole], y[~hole])
     assert rms((filled - y)[hole]) < 0.7 * rms((means[i] - y)[hole])
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+# ---- failures that are said plainly
+
+
+def test_what_is_common_is_no_outlier(run):
+    rng = np.random.default_rng(0)
+    rates = np.exp(0.5 * rng.standard_normal((200, 1)) + 0.5 * rng.standard_normal((1, 12)))
+    counts = rng.poisson(0.5 * rates)
+    pd.DataFrame(counts, columns=[f"s{j}" for j in range(12)]).to_csv("in.csv", index=False)
+    code, out, err = run("clean", "in.csv", "-o", "out.csv", "--outliers", "wrong.csv", "--json")
+    assert code == 3
+    assert "clean failed: 44 % of the observed entries would count as outliers" in err
+    assert "OUT holds a fit without outliers instead" in err
+    facts = json.loads(out)
+    assert facts["outliers"] == 0
+    assert facts["threshold"] is None
+    assert len(pd.read_csv("wrong.csv")) == 0
+    low = pd.read_csv("out.csv").to_numpy()
+    assert np.mean((low - rates * 0.5) ** 2) < np.mean((counts - rates * 0.5) ** 2)
+
+
+def test_a_rank_that_no_table_of_the_size_has(run):
+    _, Y = low_rank()
+    pd.DataFrame(Y).to_csv("in.csv", index=False, header=False)
+    code, _, err = run("complete", "in.csv", "-o", "out.csv", "--rank", 500)
+    assert code == 0
+    assert "--rank 500 is more than a table of 60 x 8 can have; 8 is used" in err
+
+
+def test_advice_names_options_of_the_command_line(fine, monkeypatch):
+    _, Y = low_rank(noise=0.5)
+    pd.DataFrame(Y).to_csv("in.csv", index=False, header=False)
+    fitted = fits._common
+    monkeypatch.setattr(fits, "_common", lambda s: {**fitted(s), "max_iter": 1})
+    (warning,) = fine("complete", "in.csv", "-o", "out.csv", *QUICK)["warnings"]
+    assert warning.startswith("not converged: made 1 updates")
+    assert not re.search(r"max_iter|max_time|\btol\b", warning)
+
+
+def test_a_row_without_company(run, tmp_path):
+    (tmp_path / "in.csv").write_text("a,b,c\n1,,3\n")
+    code, _, err = run("complete", "in.csv", "-o", "out.csv")
+    assert code == 2
+    assert "only columns without any value have missing cells ('b')" in err
+    assert "nothing is missing" not in err
+
+
+@pytest.mark.parametrize(
+    ("cell", "what"),
+    [
+        ('"1,{:03d}"', "thousands separators ('1,000')"),
+        ("{}%", "percent signs ('0%')"),
+        ("{}.5°C", "units ('0.5°C')"),
+        ("{} kg", "units ('0 kg')"),
+        ("€ {}", "currency signs ('€ 0')"),
+    ],
+)
+def test_numbers_with_something_else(run, tmp_path, cell, what):
+    lines = [",".join([cell.format(i), cell.format(i * i % 97)]) for i in range(30)]
+    (tmp_path / "in.csv").write_text("a,b\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    code, _, err = run("complete", "in.csv", "-o", "out.csv")
+    assert code == 2
+    assert f"the cells of column 'a' look like numbers with {what}; remove these" in err
+    assert "--delimiter" not in err

@@ -247,7 +247,7 @@ def test_rows_and_columns_without_data():
     _, Y, rng = table(noise=0.05)
     X = holes(Y, rng)
     X[5], X[:, 7] = np.nan, np.nan
-    with pytest.warns(sg.DataWarning, match="1 rows have no observation"):
+    with pytest.warns(sg.DataWarning, match="1 row has no observation and is filled"):
         model = sg.MatrixCompletion(rank=3, center="both").fit(X)
     filled = model.transform(X)
     assert np.isfinite(filled).all()

@@ -170,6 +170,8 @@ def number(
         x = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, not {value!r}") from None
+    except OverflowError:
+        raise ValueError(f"{name} is too large to be a number of double precision") from None
     if not math.isfinite(x) or x > most or x < least or (open_ and x == least):
         low = "" if math.isinf(least) else f" {'above' if open_ else 'at least'} {least:g}"
         high = "" if math.isinf(most) else f" at most {most:g}"

@@ -115,6 +115,9 @@ def _encoded(x: Any, arrays: list[Any]) -> Any:
 def replacing(path: str | os.PathLike[str]) -> Any:
     """Open a temporary file that replaces `path` at the end, if nothing fails."""
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        # a pipe or a device would be lost
+        raise FileError(f"{os.fspath(path)} is not a regular file; give the name of a file")
     name = f".{target.name}.{os.getpid()}-{threading.get_ident()}-{next(_serial)}.tmp"
     temporary = target.with_name(name)
     try:

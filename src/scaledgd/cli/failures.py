@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -20,6 +21,31 @@ def shown(text: object, most: int = 40) -> str:
     """
     plain = " ".join(str(text).split())
     return f"'{plain if len(plain) <= most else plain[: most - 1] + '…'}'"
+
+
+REWORDED = (
+    (r"; raise max_iter .*", "; the estimates may be rough"),
+    (r"made max_iter=(\d+) updates", r"made \1 updates"),
+    (r'set (center|scale)="(\w+)"', r"use --\1 \2"),
+    (r"use predict_entries\(index\) for the entries you need", "use --predict for some of them"),
+    (r"; number only those that have an entry, .*", "; renumber the rows or columns"),
+    (r"divide (X|values) by a constant", "use another unit"),
+)
+"""Advice of the library, and what it is on the command line."""
+
+
+def reworded(message: str) -> str:
+    """Return a message of the library whose advice names options of the command line.
+
+    Examples
+    --------
+    >>> from scaledgd.cli.failures import reworded
+    >>> reworded('factors have no offsets; set center="none"')
+    'factors have no offsets; use --center none'
+    """
+    for pattern, ours in REWORDED:
+        message = re.sub(pattern, ours, message)
+    return message
 
 
 def listed(names: list[str], most: int = 4) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..factors import LowRank
 from ..kernels import numbered
-from .failures import Failure
+from .failures import Failure, reworded
 
 if TYPE_CHECKING:
     from ..estimators.local_observations import LocalObservations
@@ -155,10 +155,26 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Cleaned(Fitted):
-    """A model of what is low-rank, and how far off a cell may be."""
+    """A model of what is low-rank, and how far off a cell may be.
+
+    Attributes
+    ----------
+    failed : str
+        Why errors cannot be told from the rest, or "". The model then knows of none.
+    """
+
+    failed: str = ""
+
+    def rows(self, X: Array) -> Array:
+        if not self.failed:
+            return super().rows(X)
+        data, _ = self.model._read_rows(X, None)
+        return self._clipped(self.model._estimated(data))
 
     def limit(self, columns: Array) -> Array | float:
         """Return how far off cells of some columns may be without being errors."""
+        if self.failed:
+            return math.inf
         threshold = float(self.model.threshold_)
         if self.units is None:
             return threshold
@@ -193,6 +209,7 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
     known = part if once else observed
     del observed
     model, said = _fitted(known, settings)
+    said = (*_too_large_a_rank(settings, known.shape), *said)
     found = Fitted(model, None, 0.0, said, settings.clip, not once)
     accuracy = None
     if test is not None:
@@ -230,6 +247,7 @@ def _parted(
 def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
     """Return a model of what is low-rank in a table or tensor with gross errors."""
     from ..estimators import RobustPCA, TensorRobustPCA
+    from ..estimators.diagnostics import too_many_rejected
 
     began = time.perf_counter()
     matrix = len(data.shape) == 2
@@ -240,8 +258,23 @@ def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
     if matrix:
         sides: dict[str, Any] = {"center": settings.center, "scale": settings.scale}
         model = RobustPCA(settings.rank, **sides, **_common(settings))
-    said = _quietly(lambda: _fit(model, data))
-    return Cleaned(model, None, time.perf_counter() - began, said, settings.clip)
+    said = (*_too_large_a_rank(settings, data.shape), *_quietly(lambda: _fit(model, data)))
+    failed = too_many_rejected(model)
+    if failed:
+        failed = f"clean failed: {failed}; OUT holds a fit without outliers instead"
+        known = observed(data) if isinstance(data, np.ndarray) else data
+        model, also = _fitted(known, settings)
+        said = (*dict.fromkeys((failed, *also)),)
+    return Cleaned(model, None, time.perf_counter() - began, said, settings.clip, failed=failed)
+
+
+def _too_large_a_rank(settings: Settings, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Say so if a rank is larger than any of a table can be."""
+    most = min(shape)
+    if len(shape) > 2 or not isinstance(settings.rank, int) or settings.rank <= most:
+        return ()
+    size = f"{shape[0]:,} x {shape[1]:,}"
+    return (f"--rank {settings.rank} is more than a table of {size} can have; {most} is used",)
 
 
 def _common(settings: Settings) -> dict[str, Any]:
@@ -263,7 +296,7 @@ def _fit(model: Any, data: LocalObservations | Array) -> None:
         else:
             model.fit(data)
     except (ValueError, MemoryError) as error:
-        raise Failure(" ".join(str(error).split())) from error
+        raise Failure(reworded(" ".join(str(error).split()))) from error
 
 
 def _quietly(work: Callable[[], None]) -> tuple[str, ...]:
@@ -271,7 +304,7 @@ def _quietly(work: Callable[[], None]) -> tuple[str, ...]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()
-    return tuple(dict.fromkeys(str(w.message) for w in caught))
+    return tuple(dict.fromkeys(reworded(str(w.message)) for w in caught))
 
 
 def _as_found(model: Any, settings: Settings) -> Settings:

@@ -73,6 +73,10 @@ def all_or_nothing(estimator: E) -> Iterator[E]:
     except KeyboardInterrupt as error:
         if getattr(error, "salvaged", False):
             estimator.__dict__ = work.__dict__
+        elif estimator.interrupt == "return" and not estimator.__sklearn_is_fitted__():
+            raise KeyboardInterrupt(
+                "interrupted before the data were read: nothing is fitted"
+            ) from None
         raise
     estimator.__dict__ = work.__dict__
 
@@ -87,8 +91,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     """Parameters that mean the same for every estimator, and how a fit is carried out.
 
     A subclass says how it splits its data (`_split`, `_joined`), how it fits (`_search`), what an
-    iterate amounts to if the fit is cut short (`_salvaged`), and how the model is built
-    (`_modelled`).
+    iterate amounts to if the fit is cut short (`_salvaged`), what is left if it is cut short
+    before there is an iterate (`_blank`), and how the model is built (`_modelled`).
     """
 
     rank: Any = field(default="auto", metadata=SHAPES)
@@ -170,12 +174,16 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _clip(self) -> tuple[float, float]:
         try:
             low, high = self.clip
+            return (
+                -math.inf if low is None else float(low),
+                math.inf if high is None else float(high),
+            )
         except (TypeError, ValueError):
             raise ValueError(f"clip must be a pair (lo, hi), not {self.clip!r}") from None
-        return (
-            -math.inf if low is None else float(low),
-            math.inf if high is None else float(high),
-        )
+        except OverflowError:
+            raise ValueError(
+                "clip holds an integer that is too large to be a number of double precision"
+            ) from None
 
     def _clipped(self, values: Array) -> Array:
         if self.clip is not None:
@@ -212,15 +220,23 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             except KeyboardInterrupt as error:
                 journal.close()
                 found, stopped = self._salvaged(session, known), error
-                if found is None or (
-                    self.interrupt == "raise" and self._keeps_model(session, again)
+                if self.interrupt == "raise" and (
+                    found is None or self._keeps_model(session, again)
                 ):
                     raise
-                outcome = session.outcome
-                outcome.extend(session.shared.history, "interrupted")
-                at = max(1, len(outcome.history) - 1)
-                outcome.converged, outcome.status = False, f"interrupted at iteration {at}"
-            self._conclude(self._modelled(found, known), held, kind)
+                session.interrupted()
+                if found is None:
+                    found = self._blank(known)
+                    session.outcome.status = "interrupted before the first iterate: offsets only"
+            try:
+                self._conclude(self._modelled(found, known), held, kind)
+            except KeyboardInterrupt as error:
+                if self.interrupt == "raise" or stopped is not None:
+                    raise
+                stopped = error
+                journal.close()
+                session.interrupted()
+                self._conclude(self._modelled(found, known), held, kind)
             self._finish(session.outcome, stopped is None)
         if stopped is None:
             journal.finish()

@@ -70,7 +70,8 @@ class MatrixCompletion(MatrixEstimator):
     Attributes
     ----------
     factors_ : LowRank
-        The low-rank part. ``reconstruct()`` is offsets + ``factors_.full()``.
+        The low-rank part. ``reconstruct()`` is offsets + ``factors_.full()``, but the constant in
+        rows and columns whose entries are all equal.
     components_ : array of shape (rank_, n2), orthonormal rows
     singular_values_ : array of shape (rank_,)
     row_offset_, column_offset_ : arrays of shape (n1,) and (n2,)

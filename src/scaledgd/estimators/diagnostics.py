@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
+from typing import Any
 
 from .fitting import degrees
 from .observations import Observations
@@ -22,6 +24,43 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
+MOST = 1 / 3
+"""Share of entries that may be errors; if more are rejected, they are not."""
+SEVERAL = 0.1
+"""Share of entries from which on a fit that reproduces the others is looked at."""
+
+
+def too_many_rejected(model: Any) -> str:
+    """Return why what a fitted model calls outliers are hardly errors, or "".
+
+    More than a third of the entries is. Or so many are that the others are reproduced, and that
+    by offsets alone, or by a rank that reproduces anything.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    if not hasattr(model, "outliers_"):
+        return ""
+    data = model._model.observations
+    share = model.outliers_.nnz / max(1, data.size)
+    if share > MOST:
+        return (
+            f"{100 * share:.0f} % of the observed entries would count as outliers, more than a "
+            "third, so errors cannot be told from the rest"
+        )
+    rank = model.rank_ if isinstance(model.rank_, int) else min(model.rank_)
+    size = data.magnitude()
+    exact = share > SEVERAL and math.sqrt(max(0.0, model.noise_variance_)) <= 1e-6 * size
+    if exact and (rank == 0 or 2 * rank >= min(data.shape)):
+        how = "offsets alone" if rank == 0 else f"rank {rank}"
+        return (
+            f"{how} would reproduce all observed entries but {100 * share:.0f} % of outliers, so "
+            "errors cannot be told from the rest"
+        )
+    return ""
+
+
 def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> list[str]:
     """Return what the data cannot determine, as sentences.
 
@@ -29,19 +68,29 @@ def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> li
     ----------
     data : Observations
     ranks : tuple of int, one per mode
+        Zeros if there are offsets only: these need no advice about the rank.
     learnt : bool
         Whether the fit knows how sure it is of every row: then few entries are no surprise.
     """
     found = []
     for mode, r in enumerate(ranks):
         counts = data.counts(mode)
-        name = f"slices of mode {mode}" if len(data.shape) > 2 else ("rows", "columns")[mode]
+        name = ("row", "column")[mode] if len(data.shape) == 2 else "slice"
+        where = f" of mode {mode}" if len(data.shape) > 2 else ""
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
-        if none:
-            found.append(f"{none} {name} have no observation and are filled with offsets only")
-        if few and not learnt:
+        if none == 1:
+            found.append(f"1 {name}{where} has no observation and is filled with offsets only")
+        elif none:
             found.append(
-                f"{few} {name} have fewer observations than the rank {r}; they are held by "
+                f"{none} {name}s{where} have no observation and are filled with offsets only"
+            )
+        if few == 1 and not learnt:
+            found.append(
+                f"1 {name}{where} has fewer observations than the rank {r}; it is held by the ridge"
+            )
+        elif few and not learnt:
+            found.append(
+                f"{few} {name}s{where} have fewer observations than the rank {r}; they are held by "
                 "the ridge"
             )
     parts = data.components()
@@ -51,8 +100,9 @@ def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> li
             "how the parts relate to each other cannot be known"
         )
     if len(data.shape) == 2 and data.size < degrees(ranks[0], data.shape) and not learnt:
+        some = "1 observation" if data.size == 1 else f"{data.size} observations"
         found.append(
-            f"there are {data.size} observations but rank {ranks[0]} has "
+            f"there {'is' if data.size == 1 else 'are'} {some} but rank {ranks[0]} has "
             f"{degrees(ranks[0], data.shape)} degrees of freedom; lower the rank or "
             "observe more"
         )

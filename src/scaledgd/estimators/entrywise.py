@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from .base import LowRankEstimator
-from .diagnostics import DataWarning, undetermined, warn
+from .diagnostics import DataWarning, too_many_rejected, undetermined, warn
 from .entry_table import EntryTable
 from .local_observations import LocalObservations
 from .models import EntrywiseModel
@@ -93,10 +93,13 @@ class EntrywiseEstimator(LowRankEstimator):
     def _diagnosed(self) -> list[str]:
         """Return what the data cannot determine."""
         rank = self.rank_
-        ranks = rank if isinstance(rank, tuple) else (max(rank, 1),) * 2
+        ranks = rank if isinstance(rank, tuple) else (rank,) * 2
         found = undetermined(self._model.observations, ranks, self._model.knows_rows)
         if not rank:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
+        rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
+        if rejected:
+            found.append(f"{rejected}; fit without outliers")
         return found
 
     def _same_library(self, data: LocalObservations) -> None:

@@ -76,11 +76,16 @@ def compatible(new: Labels | None, fitted: Labels | None) -> None:
         )
     for name in new.names[1:]:
         here, there = (labels.coords.get(name) for labels in (new, fitted))
-        if here is not None and there is not None and not np.array_equal(here[1], there[1]):
+        if here is not None and there is not None and not _equal(here[1], there[1]):
             raise ValueError(
                 f"the coordinates {name!r} of X are not those of the fit; X.reindex({name}=...) "
                 "puts them in order"
             )
+
+
+def _equal(a: Array, b: Array) -> bool:
+    """Whether coordinates are equal; those that are missing equal each other."""
+    return np.array_equal(a, b, equal_nan=a.dtype.kind in "fMm" and b.dtype.kind in "fMm")
 
 
 def _refuse(columns: list[str], drop: str) -> None:

@@ -6,24 +6,28 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .base import all_or_nothing
-from .choosing import Reading
+from .choosing import Reading, plain_side
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .fitting import aligned_components, fit_continued, fit_non_negative, fit_ridge
+from .growing import begin
 from .labels import compatible
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
 from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
+from .scaling import Choice, empty, scales
 from .searching import search
 from .session import Session, unexplained
 from .timed import LEARN
 from .timed_model import TimedModel
+from .units import tamed
 from .wishes import Wishes
 
 
@@ -131,12 +135,17 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
     ) -> TableFit:
         if self._continues(data, again):
             fit = self._continued(session, data)
+        elif min(data.shape) == 1 and data.size:
+            fit = self._blank(data, "a single row or column")
         else:
             self._normalised(data)
             ridge = None if self.ridge == "auto" else float(self.ridge)
-            asked = self._rank(), self.center, self.scale, self._outliers(), ridge
+            rank = self._rank()
+            rank = None if rank is None else min(rank, *data.shape)
+            asked = rank, self.center, self.scale, self._outliers(), ridge
+            known = data if self._outliers() is None else tamed(data)
             wishes = Wishes(*asked, self._non_negative, self._smooth)
-            fit = search(session, data, wishes, seed)
+            fit = search(session, known, wishes, seed)
         return self._best_in_time(session, data, fit)
 
     def _continued(self, session: Session, data: LocalObservations) -> TableFit:
@@ -174,6 +183,30 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             return None
         robust, plain = self._outliers() is not None, self._non_negative
         return TableFit.of_iterate(found.state, found.reading, data, robust, plain)
+
+    def _blank(self, data: LocalObservations, why: str = "interrupted") -> TableFit:
+        """Return offsets alone; if none were asked for, all rows like a typical one."""
+        robust, plain = self._outliers() is not None, self._non_negative
+        center = self.center
+        if center == "auto":
+            center = "none" if plain else "columns" if robust else "both"
+        choice = Choice(center, plain_side(self.scale), robust)
+        size = data.magnitude()
+        normal = data.scaled(size)
+        known = scales(normal, choice)
+        scaled, F = known.apply(normal), empty(normal, choice, known)
+        typical = (scaled.medians(1) if robust else scaled.means(1))[:, None]
+        if center == "none":
+            even = array_namespace(typical).zeros_like(scaled.counts(0))[:, None] + 1
+            F = replace(F, L=even, R=typical if not plain else abs(typical))
+        elif center == "columns":
+            F = replace(F, R=typical)
+        if plain or robust or center == "none":
+            state = scaled.problem().linearize(F)
+        else:
+            state = begin(Session(), scaled, F, None).state
+        reading = Reading(size, choice, known, [{"rank": F.rank, "why": why}])
+        return TableFit.of_iterate(state, reading, data, robust, plain)
 
     def _modelled(self, fit: TableFit, data: LocalObservations) -> MatrixModel:
         outliers = self._outliers()

@@ -17,6 +17,7 @@ from ..state import State
 from ..variational import Posterior, current, solved
 from . import validation
 from .choosing import Reading
+from .constants import column_levels, levelled, row_levels
 from .fitting import degrees, has_posterior
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index
@@ -102,6 +103,8 @@ class MatrixModel(EntrywiseModel):
         Units of columns in which the fit was made.
     non_negative : bool
     outliers_expected : "auto", a fraction, or None
+    levels : array of shape (n2,), optional
+        The constants of columns that are constant, NaN elsewhere.
     """
 
     choice: Choice = field(default_factory=Choice)
@@ -112,6 +115,7 @@ class MatrixModel(EntrywiseModel):
     units: Units | None = None
     non_negative: bool = False
     outliers_expected: Any = None
+    levels: Array | None = None
 
     @classmethod
     def of(
@@ -146,6 +150,7 @@ class MatrixModel(EntrywiseModel):
             units=reading.units,
             non_negative=non_negative,
             outliers_expected=outliers,
+            levels=column_levels(data),
         )
         F, known = model.solve_rows(data)
         model = replace(model, factors=F, scales=known)
@@ -178,7 +183,7 @@ class MatrixModel(EntrywiseModel):
         if posterior is not None and posterior.covariance is not None and self.threshold is None:
             return solved(problem.linearize(F).view, F, posterior, 0)[0], known
         if self.posterior is not None:
-            ridge = self.posterior.ridge(F, 0, problem.operator.coverage(None, data.y))
+            ridge = _ridge(self.posterior, F, 0, problem.operator.coverage(None, data.y))
         if self.non_negative:
             positive = F.with_blocks((F.L + 1.0, F.R))
             found = solve(problem, positive, NonNegative(update=(0,)), max_iter=100)
@@ -194,7 +199,8 @@ class MatrixModel(EntrywiseModel):
 
     def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
         F, known = self.solve_rows(data)
-        return self._in_units(F, index, known)
+        rows = row_levels(data, self.observations)
+        return levelled(self._in_units(F, index, known), rows, self.levels, index)
 
     # ---- values
 
@@ -303,15 +309,21 @@ class MatrixModel(EntrywiseModel):
         found = self.attributes
         xp = array_namespace(found["row_offset_"])
         row, column = (xp.take(found[f"{k}_offset_"], i) for k, i in zip(SIDES, index, strict=True))
-        return found["factors_"].gather(index) + (row + column)
+        values = found["factors_"].gather(index) + (row + column)
+        return levelled(values, self._row_levels, self.levels, index)
 
     def full(self) -> Array:
         found = self.attributes
         offsets = found["row_offset_"][:, None] + found["column_offset_"][None, :]
-        return found["factors_"].full() + offsets
+        return levelled(found["factors_"].full() + offsets, self._row_levels, self.levels, None)
+
+    @cached_property
+    def _row_levels(self) -> Array | None:
+        return row_levels(self.observations, self.observations)
 
     def values(self, factors: Any, index: Index | None) -> Array:
-        return self._in_units(factors, index, self.scales)
+        values = self._in_units(factors, index, self.scales)
+        return levelled(values, self._row_levels, self.levels, index)
 
     def _in_units(self, F: Bordered | Timed, index: Index | None, known: Scales) -> Array:
         X = (F.full() if index is None else F.gather(index)) + known.mean
@@ -356,9 +368,9 @@ class MatrixModel(EntrywiseModel):
             posterior = Posterior.first(F, self.noise)
             if self.ridge is not None:
                 # the given ridge may have taken away more than the noise asks for
-                ridge = posterior.ridge(F, 0, coverage)
+                ridge = _ridge(posterior, F, 0, coverage)
                 F = F.moved(0, -data.problem().linearize(F).view.block_step(0, ridge=ridge))
-        ridges = tuple(posterior.ridge(F, k, coverage) for k in (0, 1))
+        ridges = tuple(_ridge(posterior, F, k, coverage) for k in (0, 1))
         return Spread(F, data, ridges, self.noise)
 
     def validate(self) -> None:
@@ -381,6 +393,10 @@ class MatrixModel(EntrywiseModel):
         must(choice.rows == (F.v is not None), "offsets")
         must(choice.columns == (F.u is not None), "offsets")
         must(isinstance(self.non_negative, bool), "a choice")
+        if self.levels is not None:
+            must(tuple(self.levels.shape) == (n2,), "the levels")
+            some = self.levels[~array_namespace(self.levels).isnan(self.levels)]
+            shaped(some, tuple(some.shape))
         must((self.threshold is None) == (self.outliers_expected is None), "the threshold")
         widths = [B.shape[1] for B in F.blocks]
         shaped(self.ridge, (widths[0],), optional=True)
@@ -399,3 +415,9 @@ class MatrixModel(EntrywiseModel):
 
 
 SIDES = ("row", "column")
+
+
+def _ridge(posterior: Posterior, F: Bordered, k: int, coverage: Any) -> Array:
+    """The ridge of block k; that of a column without variance is bounded, also without noise."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return posterior.ridge(F, k, coverage)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +30,10 @@ Array = Any
 
 DENSE_LIMIT = 50_000_000
 """Largest number of entries of a sparse table that is returned as a dense one."""
+ROOM = 1e-6
+"""Largest number to compute with, as a share of the largest number of a precision."""
+LINE = 400
+"""Bytes that a fit takes for a row or column, at the least."""
 COPIES = 3
 """Copies of a dense result that exist while it is computed."""
 
@@ -83,7 +89,9 @@ def read_matrix(
         return _sparse(estimator, X, observed, reset)
     given = X
     X, observed = _unmasked(X, observed)
-    X, labels = stripped(X)
+    with converting("X"):
+        X, labels = stripped(X)
+    refuse_dates("X", X)
     if isinstance(X, np.ndarray) and X.dtype.kind == "f" and X.dtype.itemsize == 4:
         X = X.astype(np.float32, copy=False)  # another byte order is single precision too
     rules: dict[str, Any] = {
@@ -91,11 +99,12 @@ def read_matrix(
         "ensure_all_finite": "allow-nan" if observed is None else False,
         "accept_sparse": False,
     }
-    if labels is not None and labels.kind != "xarray":
-        _features(estimator, given, reset)
-        values = check_array(X, **rules)
-    else:
-        values = validate_data(estimator, X, reset=reset, **rules)
+    with converting("X"):
+        if labels is not None and labels.kind != "xarray":
+            _features(estimator, given, reset)
+            values = check_array(X, **rules)
+        else:
+            values = validate_data(estimator, X, reset=reset, **rules)
     data = replace(_dense(values, observed), stamps=stamps_of(labels, values.shape))
     return data, Kind("numpy", values.dtype, labels)
 
@@ -111,7 +120,8 @@ def read_tensor(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         X = X.detach()
         return _torch_entries(X, observed, None), Kind("torch", _floating(X))
     X, observed = _unmasked(X, observed)
-    X, labels = stripped(X)
+    with converting("X"):
+        X, labels = stripped(X)
     values = numeric("X", X)
     if values.ndim < 2:
         raise ValueError(f"X must have 2 dimensions or more, not shape {values.shape}")
@@ -125,6 +135,45 @@ def _floating(X: Any) -> Any:
     """The dtype of results: single precision stays, anything else becomes double."""
     xp = array_namespace(X)
     return X.dtype if X.dtype == xp.float32 else xp.float64
+
+
+class TooLargeError(ValueError):
+    """A number is too large to compute with."""
+
+
+@contextlib.contextmanager
+def converting(name: str) -> Iterator[None]:
+    """Say what to do about an integer that is too large for a floating-point number."""
+    try:
+        yield
+    except OverflowError:
+        raise TooLargeError(
+            f"{name} holds an integer that is too large for a number of double precision; divide "
+            f"{name} by a constant, or mark the entry as missing"
+        ) from None
+
+
+def refuse_dates(name: str, X: Any) -> None:
+    """Refuse dates and durations, which are numbers only once a unit is chosen."""
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind is not None and kind in "Mm":
+        what, unit = ("dates", f"({name} - origin)") if kind == "M" else ("durations", name)
+        raise TypeError(
+            f"{name} holds {what} ({X.dtype}), not numbers; convert them, e.g. to days with "
+            f'{unit} / numpy.timedelta64(1, "D")'
+        )
+
+
+def sized(name: str, y: Array) -> Array:
+    """Refuse finite numbers that are too large to compute with; return the others."""
+    xp = array_namespace(y)
+    most = float(xp.finfo(y.dtype).max) * ROOM
+    if math.prod(y.shape) and float(xp.max(xp.abs(y))) > most:
+        raise TooLargeError(
+            f"{name} holds numbers beyond {most:.3g}, whose sums are not finite in {y.dtype}; "
+            f"divide {name} by a constant"
+        )
+    return y
 
 
 def numeric(name: str, X: Any) -> Any:
@@ -141,12 +190,15 @@ def numeric(name: str, X: Any) -> Any:
         ) from None
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must be real")
+    refuse_dates(name, values)
     if values.dtype.kind not in "fiub":
         try:
-            values = values.astype(np.float64)
-        except (TypeError, ValueError):
+            with converting(name):
+                values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            why = f"must be numbers, not {values.dtype}; convert or drop what is not"
             raise ValueError(
-                f"{name} must be numbers, not {values.dtype}; convert or drop what is not"
+                str(error) if isinstance(error, TooLargeError) else f"{name} {why}"
             ) from None
     single = values.dtype.kind == "f" and values.dtype.itemsize == 4
     return np.ascontiguousarray(values, dtype=np.float32 if single else np.float64)
@@ -183,8 +235,8 @@ def _dense(values: Any, observed: Any) -> LocalObservations:
     if strange:
         raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
     if index is None:
-        return LocalObservations(None, values.copy(), values.shape)
-    return LocalObservations(index, found, values.shape)
+        return LocalObservations(None, sized("X", values.copy()), values.shape)
+    return LocalObservations(index, sized("X", found), values.shape)
 
 
 def sparse_entries(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
@@ -214,6 +266,7 @@ def _sparse(estimator: Any, X: Any, observed: Any, reset: bool) -> tuple[LocalOb
         accept_sparse=True,
         dtype=[np.float64, np.float32],
     )
+    sized("X", data.y)
     return data, kind
 
 
@@ -234,8 +287,8 @@ def _torch_entries(X: Any, observed: Any, ndim: int | None) -> LocalObservations
     if bool(xp.any(seen & ~xp.isfinite(X))):
         raise ValueError("X holds infinity, or NaN where observed is True; mark it as missing")
     if bool(xp.all(seen)):
-        return LocalObservations(None, X, tuple(X.shape))
-    return LocalObservations(tuple(xp.nonzero(seen)), X[seen], tuple(X.shape))
+        return LocalObservations(None, sized("X", X), tuple(X.shape))
+    return LocalObservations(tuple(xp.nonzero(seen)), sized("X", X[seen]), tuple(X.shape))
 
 
 def _features(estimator: Any, X: Any, reset: bool) -> None:
@@ -262,6 +315,8 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
             f"{index[0].shape[0]}, not of shape {tuple(y.shape)}"
         )
     checks.finite("values", y)
+    sized("values", y)
+    check_factors(shape, y.shape[0])
     return LocalObservations(index, y, shape), kind
 
 
@@ -336,6 +391,18 @@ def check_memory(shape: tuple[int, ...], what: str, dense: bool) -> None:
             f"{what} of shape {shape} would be {cells * 8 / 2**30:.3g} GiB dense, and making it "
             f"takes {COPIES} times that (there are {left / 2**30:.3g} GiB); use "
             "predict_entries(index) for the entries you need"
+        )
+
+
+def check_factors(shape: tuple[int, ...], entries: int) -> None:
+    """Refuse a shape whose factors would not fit into memory, however few entries it has."""
+    lines, left = sum(shape), available_memory()
+    if LINE * lines > left:
+        raise MemoryError(
+            f"shape {shape} has {lines:,} rows, columns or slices, and {entries:,} entries; a fit "
+            f"takes about {LINE * lines / 2**30:.3g} GiB for them (there are "
+            f"{left / 2**30:.3g} GiB); number only those that have an entry, e.g. with "
+            "numpy.unique(index[0], return_inverse=True)"
         )
 
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from .. import checks
 from ..factors import Factors
+from ..initialize import small_random
 from ..state import State
 from .base import SHAPES, LowRankEstimator, all_or_nothing
 from .coefficient import (
@@ -25,7 +26,7 @@ from .coefficient import (
 )
 from .diagnostics import DataWarning, warn
 from .magnitudes import magnitude, scaled_by
-from .reading import Kind, numeric
+from .reading import Kind, converting, numeric, refuse_dates, sized
 from .regression_model import RegressionModel
 from .session import Session
 from .tucker import degrees, possible
@@ -112,10 +113,18 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             checks.finite("A", A)
             checks.finite("y", y)
         else:
+            refuse_dates("A", A)
+            refuse_dates("y", y)
             if _dimensions(A) <= 2:
-                A, y = validate_data(
-                    self, A, y, dtype=[np.float64, np.float32], y_numeric=True, multi_output=False
-                )
+                with converting("A or y"):
+                    A, y = validate_data(
+                        self,
+                        A,
+                        y,
+                        dtype=[np.float64, np.float32],
+                        y_numeric=True,
+                        multi_output=False,
+                    )
             else:
                 A = numeric("A", A)
                 y = numeric(
@@ -129,6 +138,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             y = np.asarray(y, dtype=A.dtype)
         if A.shape[0] != y.shape[0]:
             raise ValueError(f"A has {A.shape[0]} rows but y has {y.shape[0]} values")
+        sized("A", A)
+        sized("y", y)
         self.shape_ = self._coefficient_shape(tuple(A.shape))
         self.n_features_in_ = math.prod(A.shape[1:])
         return array_namespace(A).reshape(A, (A.shape[0], -1)), y, kind
@@ -176,6 +187,18 @@ class _Regressor(RegressorMixin, LowRankEstimator):
     def _search(
         self, session: Session, data: Sample, again: bool, seed: int, rng: Any
     ) -> CoefficientFit:
+        scaled, reading = self._scaled(data)
+        given = None if self.ridge == "auto" else float(self.ridge)
+        ranks, ridge, trail = choose_coefficient(
+            session.with_reading(reading), scaled, self._wanted(), given, rng
+        )
+        reading = replace(reading, ridge=ridge, trail=trail)
+        start = self._start(data.y, ranks)
+        state = fit_coefficient(session.with_reading(reading), scaled, ranks, ridge, start)
+        return CoefficientFit(state, reading, ranks)
+
+    def _scaled(self, data: Sample) -> tuple[Measurements, CoefficientReading]:
+        """Return measurements of about 1 in size, and how their coefficient is read."""
         A, y = data.A, data.y
         xp = array_namespace(y)
         intercept = self.center != "none"
@@ -187,15 +210,17 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         scaled = Measurements(
             scaled_by(A, wide), (small - level) / deviation, self.shape_, intercept
         )
-        reading = CoefficientReading(tall * deviation / wide, wide)
-        given = None if self.ridge == "auto" else float(self.ridge)
-        ranks, ridge, trail = choose_coefficient(
-            session.with_reading(reading), scaled, self._wanted(), given, rng
-        )
-        reading = replace(reading, ridge=ridge, trail=trail)
-        start = self._start(y, ranks)
-        state = fit_coefficient(session.with_reading(reading), scaled, ranks, ridge, start)
-        return CoefficientFit(state, reading, ranks)
+        return scaled, CoefficientReading(tall * deviation / wide, wide)
+
+    def _blank(self, data: Sample) -> CoefficientFit:
+        """Return the intercept alone: a ridge of 1 leaves nothing of the coefficient."""
+        scaled, reading = self._scaled(data)
+        ranks = (1,) * len(self.shape_)
+        some = small_random(1 if len(ranks) == 2 else ranks, 1.0, rng=0)(scaled.problem())
+        F = some.with_blocks(tuple(0 * B for B in some.blocks))
+        trail = [{"rank": 0, "why": "interrupted"}]
+        reading = replace(reading, ridge=1.0, trail=trail)
+        return CoefficientFit(scaled.problem().linearize(F), reading, ranks)
 
     def _start(self, y: Array, ranks: Ranks) -> Factors | None:
         """Return the factors of the earlier fit, if the fit continues from them."""
@@ -301,8 +326,10 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             xp = array_namespace(A)
             kind = Kind("torch", A.dtype if A.dtype == xp.float32 else xp.float64)
         else:
+            refuse_dates("A", A)
             if _dimensions(A) <= 2:
-                A = validate_data(self, A, reset=False, dtype=[np.float64, np.float32])
+                with converting("A"):
+                    A = validate_data(self, A, reset=False, dtype=[np.float64, np.float32])
             else:
                 A = numeric("A", A)
             checks.finite("A", A)

@@ -180,6 +180,14 @@ class Session:
         if self.reading is not None:
             self.shared.best = Sighting(state, self.reading)
 
+    def interrupted(self) -> None:
+        """Note that Ctrl-C ended the fit, with what the running stage has done."""
+        outcome = self.outcome
+        outcome.extend(self.shared.history, "interrupted")
+        self.shared.history = []
+        at = max(1, len(outcome.history) - 1)
+        outcome.converged, outcome.status = False, f"interrupted at iteration {at}"
+
     def solve(
         self,
         problem: Observed,

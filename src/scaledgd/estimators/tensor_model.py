@@ -23,6 +23,9 @@ from .uncertainty import Spread
 Array = Any
 Offsets = tuple[Array | None, ...]
 
+BEYOND = 25.0
+"""Multiple of the noise from which on slices that were solved anew do not agree with the fit."""
+
 
 @dataclass(frozen=True, eq=False)
 class TensorReading:
@@ -163,11 +166,23 @@ class TensorModel(EntrywiseModel):
             level=None if sizes is None else reading.level,
         )
         F, own = model.solve_slices(data)
+        if fit.slices and model._misfit(data, F, own) > BEYOND * model.noise:
+            # components that nearly cancel each other: what is known of each does not help
+            whole = spectra(fit.factors)[0]
+            plain = replace(model, slices=(), factors=whole, solved=whole)
+            other = plain.solve_slices(data)
+            if BEYOND * plain._misfit(data, *other) < model._misfit(data, F, own):
+                model, (F, own) = plain, other
         ranks = spectra(F)[0].ranks
         lost = sum(b.shape[0] for b in reading.offsets if b is not None)
         left = data.size - degrees(ranks, data.shape) if fit.free is None else fit.free
         free = float(left - lost)
         return replace(model, solved=F, own=own, free=free)
+
+    def _misfit(self, data: LocalObservations, F: Tucker, own: Array) -> float:
+        """The mean square of what solved slices leave of the data, in units of the fit."""
+        offsets = (own if self.own_offset else None, *self.offsets[1:])
+        return data.scaled(self.size).shifted(offsets).residual(F).mean_square()
 
     def solve_slices(self, data: LocalObservations) -> tuple[Tucker, Array]:
         """Return the rows of the first factor, and the offset of every slice of mode 0."""

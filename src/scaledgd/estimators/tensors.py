@@ -6,20 +6,21 @@ import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
+from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
-from ..factors import CP
+from ..factors import CP, Tucker
 from .base import SHAPES, all_or_nothing
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .labels import compatible
 from .local_observations import LocalObservations
-from .observations import same_library
+from .observations import MULTIPLE, same_library
 from .reading import Kind, read_tensor, weighted
 from .session import Session
 from .tensor_given import Asked, fit_given, with_ridge
-from .tensor_model import TensorModel, TensorReading
+from .tensor_model import TensorModel, TensorReading, centred
 from .tensor_search import fit_auto
 from .tensor_ways import ended
 from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible
@@ -173,6 +174,25 @@ class _TensorEstimator(EntrywiseEstimator):
             return ended((found.state,), reading, data.scaled(reading.size)), reading
         robust = self._outliers() is not None
         return reading.fit_of(found.state, data, robust), reading
+
+    def _blank(self, data: LocalObservations) -> tuple[TensorFit, TensorReading]:
+        """Return offsets alone; if none were asked for, a constant."""
+        xp, robust = array_namespace(data.y), self._outliers() is not None
+        normal, size = self._normalised(data)
+        center = self._centers[-1]
+        offsets = centred(normal, center)
+        trail = [{"rank": (1,) * len(data.shape), "why": "interrupted"}]
+        reading = TensorReading(size, offsets, trail, center)
+        left = normal.shifted(offsets)
+        even = tuple(xp.zeros_like(left.counts(k))[:, None] + 1 for k in range(len(data.shape)))
+        core = xp.reshape(0 * even[0][0, :], (1,) * len(data.shape))
+        if center == "none":
+            flat = xp.sort(left.flat)
+            core = core + (flat[left.size // 2] if robust else xp.mean(flat))
+        F = Tucker(even, core)
+        noise = left.residual(F).mean_square()
+        limit = MULTIPLE * left.residual_scale(F) if robust else None
+        return TensorFit(F, noise, limit), reading
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations

@@ -14,6 +14,7 @@ from ..factors import Bordered
 from ..temporal.series import Series
 from ..temporal.smooth import Smooth, drawn_rows, no_rows
 from . import validation
+from .constants import column_levels, levelled
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .models import Index
@@ -115,6 +116,7 @@ class TimedModel(MatrixModel):
             choice=reading.choice,
             scales=reading.scales,
             factors=_factors(timed, data.example),
+            levels=column_levels(data) if data.shape[1] > 1 else None,
             units=reading.units,
             outliers_expected=outliers,
             smooth=timed.model,
@@ -149,8 +151,9 @@ class TimedModel(MatrixModel):
         data, first = self._in_context(data)
         timed, known = self._solved(data), self.scales
         if index is not None:
-            return self._in_units(timed, (index[0] + first, index[1]), known)
-        return self._in_units(timed, None, known)[first:, :]
+            later = (index[0] + first, index[1])
+            return levelled(self._in_units(timed, later, known), None, self.levels, later)
+        return levelled(self._in_units(timed, None, known)[first:, :], None, self.levels, None)
 
     def _in_context(self, data: LocalObservations) -> tuple[LocalObservations, int]:
         """Rows below those of the fit that have other times, and how many those are."""
@@ -220,10 +223,14 @@ class TimedModel(MatrixModel):
         return unit * array_namespace(root).take(root, index[1 - self.mode])
 
     def at(self, index: Index) -> Array:
-        return self._in_units(self._fitted, index, self.scales)
+        return self.values(self._fitted, index)
 
     def full(self) -> Array:
-        return self._in_units(self._fitted, None, self.scales)
+        return self.values(self._fitted, None)
+
+    @property
+    def _row_levels(self) -> Array | None:
+        return None  # entries of a row that agree are no constant in time
 
     # ---- how sure it is
 

@@ -22,7 +22,7 @@ from array_api_compat import array_namespace, device
 from .. import checks
 from ..factors import Tucker
 from ..kernels import JITTER
-from ..linalg import identity, invert_systems, solve_systems, whitening
+from ..linalg import epsilon, identity, invert_systems, solve_systems, whitening
 from .local_observations import LocalObservations
 from .packing import host
 
@@ -75,7 +75,9 @@ class Spread:
             total = total + share
         for known, i in zip(self.offsets, index, strict=False):
             total = total if known is None else total + xp.take(known, i)
-        return self.noise * (total + inside if isinstance(F, Tucker) else total)
+        total = total + inside if isinstance(F, Tucker) else total
+        # rounding may leave a little less than nothing
+        return self.noise * xp.where(total > 0, total, 0 * total)
 
     def drawn(self, rng: np.random.Generator) -> Any:
         """Return factors drawn with their uncertainty."""
@@ -115,7 +117,8 @@ class Spread:
             size = xp.max(xp.linalg.diagonal(G), axis=1)
             size = xp.where(size > 0, size, xp.ones_like(size))
             G = G + (T.T * (ridge if ridge.ndim == 1 else ridge[first:last, None, :])) @ T
-            yield first, last, T, G + JITTER * size[:, None, None] * identity(q, like=G)
+            jitter = max(JITTER, q * epsilon(G))
+            yield first, last, T, G + jitter * size[:, None, None] * identity(q, like=G)
 
     def _systems(self, mode: int, index: Index) -> Any:
         """Parts of the coordinates: which, their v, and the inverse of the system of their row."""

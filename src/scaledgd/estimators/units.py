@@ -20,6 +20,8 @@ Array = Any
 
 APART = 10.0
 """Ratio of deviations from which on columns count as unlike."""
+GROSS = 1e8
+"""Robust deviations beyond which an entry is pulled in before a fit that rejects errors."""
 SEVERAL = 5
 """Entries that a column needs for its deviation to count."""
 
@@ -99,6 +101,25 @@ def robust_column_units(data: Observations) -> Units:
     typical = float(np.median(some)) if some.size else 1.0
     scale = np.where(beyond > 0, beyond, typical)
     return Units(size * data.medians(1), size * _like(scale, data))
+
+
+def tamed(data: LocalObservations) -> LocalObservations:
+    """Return data whose gross errors are not so large that other values are lost beside them.
+
+    Entries beyond `GROSS` robust deviations of their column are pulled in to that. They are
+    rejected all the same.
+    """
+    xp, middle = array_namespace(data.y), data.medians(1)
+    beyond = data.shifted((None, middle)).median_sizes(1)
+    some = host(beyond)[host(beyond) > 0]
+    if not some.size:
+        return data
+    # a column that is constant apart from its errors gets a typical deviation
+    reach = GROSS * xp.where(beyond > 0, beyond, float(np.median(some)) + 0 * beyond)
+    low, high = (data.along(1, middle + sign * reach) for sign in (-1, 1))
+    if bool(xp.all((data.y >= low) & (data.y <= high))):
+        return data
+    return data.with_values(xp.where(data.y < low, low, xp.where(data.y > high, high, data.y)))
 
 
 def _like(x: Any, data: Observations) -> Array:

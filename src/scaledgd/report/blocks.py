@@ -459,9 +459,12 @@ def _labels(values: Sequence[object] | None) -> list[str] | None:
     return [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
 
 
+IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+"""How JSON in a script element writes what would end the script, or open a comment in it."""
+
+
 def _figure(kind: str, title: str, caption: str, data: dict[str, Any]) -> str:
-    # a label that contains "</script>" must not end the script
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("</", "<\\/")
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False).translate(IN_SCRIPT)
     below = f"<figcaption>{escaped(caption)}</figcaption>" if caption else ""
     return (
         f'<figure class="{kind}"><h3>{escaped(title)}</h3><div class="drawing"></div>'

@@ -12,7 +12,8 @@ from .options import CleanOptions, CompleteOptions, Quiet, Seed, seed_in_range, 
 
 EXIT_CODES = (
     "Exit codes: 0 done (a fit that did not converge gives a warning); 1 unexpected failure; 2 bad "
-    "input or options, nothing written; 130 interrupted. Errors are one line on stderr, beginning "
+    "input or options, nothing written; 3 (clean) errors cannot be told from the rest, and a fit "
+    "without outliers was written; 130 interrupted. Errors are one line on stderr, beginning "
     "with 'scaledgd: error: '."
 )
 REPRODUCE_EXIT_CODES = (

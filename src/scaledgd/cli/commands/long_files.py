@@ -67,6 +67,7 @@ def run(options: TableOptions) -> Summary:
         also: dict[str, Any] = {}
         if isinstance(fitted, Cleaned):
             limit = fitted.limit(wanted.columns)
+            also["failed"] = fitted.failed
             also["outliers"] = _outliers(options, reader, entries, values, limit, outlier_file)
         with progress_bar("writing", options.verbose) as progress:
             if pairs is None:

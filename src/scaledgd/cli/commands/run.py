@@ -6,8 +6,13 @@ import json
 import sys
 import time
 
+import typer
+
 from .checks import check_table_options
 from .options import TableOptions
+
+NO_OUTLIERS = 3
+"""Exit code if errors could not be told from the rest, and a fit without outliers was written."""
 
 
 def run(options: TableOptions) -> None:
@@ -28,3 +33,5 @@ def run(options: TableOptions) -> None:
         print(json.dumps(summary.facts(seconds)))
     elif not options.quiet:
         print("\n".join(summary.lines(seconds)))
+    if summary.also.get("failed"):
+        raise typer.Exit(NO_OUTLIERS)

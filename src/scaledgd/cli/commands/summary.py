@@ -95,7 +95,7 @@ class Summary:
                 "rmse_of_column_means": accuracy.plain_rmse,
             }
         if isinstance(self.fitted, Cleaned):
-            facts["threshold"] = float(model.threshold_)
+            facts["threshold"] = float(getattr(model, "threshold_", math.inf))
         return _finite(facts | self.also)  # type: ignore[no-any-return]
 
     def lines(self, seconds: float) -> list[str]:

@@ -54,6 +54,7 @@ def run(options: TableOptions) -> Summary:
                 "left_empty": [table.names[j] for j in found.empty],
                 "rows_fitted": found.fitted_rows,
                 **({"outliers": outliers} if options.robust else {}),
+                **({"failed": fitted.failed} if isinstance(fitted, Cleaned) else {}),
             },
         )
         if options.report is not None:
@@ -75,10 +76,14 @@ def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[
         only = listed([table.names[j] for j in found.used])
         advice = table.hint() or "give a table with at least two columns of numbers"
         raise Failure(f"{options.file}: {only} is the only column of numbers; {advice}")
-    if not missing and not options.robust:
-        stays = f" (the empty column {listed(empty)} cannot be filled)" if empty else ""
+    if not missing and not options.robust and empty:
         raise Failure(
-            f"{options.file}: nothing is missing, so there is nothing to fill{stays}; "
+            f"{options.file}: only columns without any value have missing cells ({listed(empty)}), "
+            "and nothing in the table says what they could be; give more rows, or drop the columns"
+        )
+    if not missing and not options.robust:
+        raise Failure(
+            f"{options.file}: nothing is missing, so there is nothing to fill; "
             + table.missing_hint
         )
     return observed, missing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,9 +48,21 @@ class TextTable:
         }
         self.boolean_columns: set[int] = set()
         self._numbers_seen = np.zeros(len(self.names), dtype=np.int64)
+        self._first_words: dict[int, str] = {}
 
     def hint(self) -> str:
-        return self.file.hint()
+        return self._written_otherwise() or self.file.hint()
+
+    def _written_otherwise(self) -> str:
+        """Return advice if columns of text are numbers with separators or units."""
+        for pattern, what in OTHERWISE:
+            for j, word in self._first_words.items():
+                if re.fullmatch(pattern, word):
+                    return (
+                        f"the cells of column {shown(self.names[j])} look like numbers with {what} "
+                        f"({shown(word)}); remove these"
+                    )
+        return ""
 
     def batches(self, progress: Progress) -> Iterator[TextBlock]:
         for block in self.file.blocks(progress):
@@ -94,6 +107,7 @@ class TextTable:
         else:
             self._refuse_misread_numbers(j, cells.drop_null())
             self.text_columns.add(j)
+            self._first_words[j] = cells.drop_null()[0].as_py().strip()
         return np.nan
 
     def _boolean_column(self, block: TextBlock, j: int) -> Array:
@@ -147,6 +161,15 @@ class TextTable:
                 values = new[j] if j in new else batch.values[:, j]
                 arrays.append(nullable(values).cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+OTHERWISE = (
+    (r"[+-]?\d{1,3}([,'\u2019 \u00a0\u202f]\d{3})+(\.\d+)?", "thousands separators"),
+    (r"[+-]?\d+([.,]\d+)?\s*%", "percent signs"),
+    (r"[€$£¥]\s*[+-]?\d[\d.,]*|[+-]?\d[\d.,]*\s*[€$£¥]", "currency signs"),
+    (r"[+-]?\d+([.,]\d+)?\s*(°\s*[A-Za-z]?|[A-Za-zµ/²³]{1,4})", "units"),
+)
+"""How cells of numbers may be written that are read as text."""
 
 
 def refuse_word(

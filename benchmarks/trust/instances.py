@@ -1,0 +1,331 @@
+"""Random instances: data of many kinds, an estimator, and options. All depends on two numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+TABLES = ("MatrixCompletion", "RobustPCA")
+TENSORS = ("TensorCompletion", "TensorRobustPCA")
+REGRESSORS = ("MatrixRegressor", "TensorRegressor")
+ROBUST = ("RobustPCA", "TensorRobustPCA")
+ESTIMATORS = (*TABLES, *TENSORS, *REGRESSORS)
+CHANCES = (0.5, 0.2, 0.1, 0.07, 0.07, 0.06)
+PATTERNS = ("uniform", "power law", "blocks")
+LARGEST = 300
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an instance is made; plain values, so that it can be written down and simplified.
+
+    Attributes
+    ----------
+    estimator : str
+    options : dict
+        Parameters of the estimator.
+    seed : int
+        Of the numbers that are drawn.
+    shape : tuple of int
+    rank : int
+        Of the truth, offsets not included.
+    decay : float
+        Decades between the largest and the smallest singular value.
+    noise : float
+        Standard deviation, as a share of that of the truth.
+    heavy : bool
+        Whether the noise has tails of a Student distribution with two degrees of freedom.
+    offset : float
+        Size of the offsets of rows and columns, as a multiple of the deviation of the truth.
+    spread : float
+        Decades between the scales of columns.
+    seen : float
+        Share of entries that are observed.
+    pattern : {"uniform", "power law", "blocks"}
+    outliers : float
+        Share of the observed entries that are grossly wrong.
+    constants : int
+        Columns, and as many rows, that are constant.
+    duplicates : int
+        Rows that repeat the first one.
+    scale : float
+        What all data are multiplied by.
+    kind : {"float64", "float32", "int64"}
+    form : {"array", "masked", "sparse", "entries"}
+        How the data are passed.
+    """
+
+    estimator: str = "MatrixCompletion"
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    shape: tuple[int, ...] = (10, 10)
+    rank: int = 1
+    decay: float = 0.0
+    noise: float = 0.0
+    heavy: bool = False
+    offset: float = 0.0
+    spread: float = 0.0
+    seen: float = 1.0
+    pattern: str = "uniform"
+    outliers: float = 0.0
+    constants: int = 0
+    duplicates: int = 0
+    scale: float = 1.0
+    kind: str = "float64"
+    form: str = "array"
+
+    @property
+    def robust(self) -> bool:
+        """Whether the estimator expects errors."""
+        return self.estimator in ROBUST or self.options.get("outliers") is not None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The fields that are not as usual, to be written down."""
+        usual = Recipe()
+        return {
+            f.name: asdict(self)[f.name]
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(usual, f.name) or f.name in ("estimator", "shape")
+        }
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Recipe:
+        """Return the recipe that `plain` describes."""
+        given = {**plain, "shape": tuple(plain["shape"])}
+        options = dict(given.get("options", {}))
+        for name, value in options.items():
+            if isinstance(value, list):
+                options[name] = tuple(value)
+        return cls(**{**given, "options": options})
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """What a recipe makes.
+
+    Attributes
+    ----------
+    truth : array
+        Without noise and errors; for regression, the coefficient.
+    given : array
+        With noise, errors and NaN; for regression, the measurements.
+    design : array, optional
+        For regression.
+    free : int
+        Degrees of freedom of the truth.
+    """
+
+    truth: Array
+    given: Array
+    design: Array | None
+    free: int
+
+    @property
+    def seen(self) -> Array:
+        return np.isfinite(self.given)
+
+
+def drawn(seed: int, number: int) -> Recipe:
+    """Draw a recipe, which depends on nothing but the seed and the number."""
+    rng = np.random.default_rng([seed, number])
+    estimator = str(rng.choice(ESTIMATORS, p=CHANCES))
+    recipe = Recipe(estimator, seed=int(rng.integers(2**31)), shape=_shape(rng, estimator))
+    small = min(recipe.shape)
+    rank = int(min(small, 1 + rng.geometric(0.4) - 1))
+    recipe = replace(
+        recipe,
+        rank=max(rank, 0 if rng.random() < 0.05 else 1),
+        decay=float(rng.choice([0.0, 1.0, 3.0], p=[0.5, 0.3, 0.2])),
+        noise=0.0 if rng.random() < 0.3 else float(10 ** rng.uniform(-4, 0.5)),
+        heavy=bool(rng.random() < 0.15),
+        offset=0.0 if rng.random() < 0.6 else float(10 ** rng.uniform(-1, 2)),
+        spread=0.0 if rng.random() < 0.7 else float(rng.uniform(0, 6)),
+        seen=1.0 if rng.random() < 0.2 else float(rng.uniform(0.02, 1.0)),
+        pattern=str(rng.choice(PATTERNS)),
+        outliers=float(rng.uniform(0, 0.2)) if recipe.robust and rng.random() < 0.7 else 0.0,
+        constants=int(rng.integers(1, 3)) if rng.random() < 0.15 else 0,
+        duplicates=int(rng.integers(1, 4)) if rng.random() < 0.1 else 0,
+        scale=float(rng.choice([1.0, 1e-150, 1e150, 1e-9, 1e6], p=[0.6, 0.1, 0.1, 0.1, 0.1])),
+        kind=str(rng.choice(["float64", "float32", "int64"], p=[0.7, 0.15, 0.15])),
+        form=str(rng.choice(["array", "masked", "sparse", "entries"], p=[0.7, 0.1, 0.1, 0.1])),
+    )
+    if rng.random() < 0.5:  # so that many are determined
+        seen = max(recipe.seen, float(rng.uniform(0.4, 1.0)))
+        recipe = replace(recipe, heavy=False, spread=0.0, decay=0.0, seen=seen)
+    if recipe.kind != "float64":
+        recipe = replace(recipe, scale=1.0, spread=min(recipe.spread, 3.0))
+    return replace(recipe, options=_options(rng, recipe))
+
+
+def _shape(rng: Any, estimator: str) -> tuple[int, ...]:
+    order, largest = 2, LARGEST
+    if estimator in TENSORS or estimator == "TensorRegressor":
+        order = int(rng.choice([2, 3, 4], p=[0.15, 0.7, 0.15]))
+        largest = {2: 100, 3: 40, 4: 12}[order]
+    if estimator in REGRESSORS:
+        order = 2 if estimator == "MatrixRegressor" else max(order, 3)
+        largest = 15 if order == 2 else 6
+    least = 0.5 * (rng.random() < 0.5)
+    return tuple(round(largest ** rng.uniform(least, 1)) for _ in range(order))
+
+
+def _options(rng: Any, recipe: Recipe) -> dict[str, Any]:
+    """Options of an estimator; half of the instances have none."""
+    options: dict[str, Any] = {"random_state": 0}
+    if rng.random() < 0.5:
+        return options
+    small, name = min(recipe.shape), recipe.estimator
+    ranks = ["auto", max(recipe.rank, 1), recipe.rank + 2, 1, small, 10 * small]
+    options["rank"] = ranks[rng.integers(len(ranks))]
+    options["rank"] = options["rank"] if isinstance(options["rank"], str) else int(options["rank"])
+    if name in TABLES:
+        sides = ["auto", "none", "rows", "columns", "both"]
+        options["center"], options["scale"] = (str(rng.choice(sides)) for _ in range(2))
+    if name == "MatrixCompletion":
+        extra = rng.random()
+        if extra < 0.1:
+            options.update(non_negative=True, center="none")
+        elif extra < 0.25:
+            options["ridge"] = float(10 ** rng.uniform(-4, 1))
+        elif extra < 0.45:
+            options["outliers"] = "auto" if rng.random() < 0.5 else float(rng.uniform(0, 0.3))
+    if name == "TensorCompletion":
+        options["center"] = str(rng.choice(["auto", "none", "rows", "columns", "both"]))
+        if rng.random() < 0.2:
+            options.update(outliers="auto", center="auto")
+    if rng.random() < 0.1:
+        options["calibrate"] = float(rng.uniform(0.05, 0.3))
+    if rng.random() < 0.1:
+        options["max_iter"] = int(rng.integers(1, 20))
+    return options
+
+
+# ---- data
+
+
+def made(recipe: Recipe) -> Data:
+    """Make the data of a recipe."""
+    rng = np.random.default_rng(recipe.seed)
+    truth = _low_rank(rng, recipe)
+    if recipe.estimator in REGRESSORS:
+        return _measured(rng, recipe, truth)
+    free = recipe.rank * (sum(recipe.shape) - recipe.rank) + (
+        sum(recipe.shape) if recipe.offset else 0
+    )
+    deviation = float(np.std(truth)) or 1.0
+    truth = truth / deviation
+    for axis, n in enumerate(recipe.shape if recipe.offset else ()):
+        offsets = recipe.offset * rng.standard_normal(n)
+        truth = truth + np.expand_dims(offsets, tuple(k for k in range(truth.ndim) if k != axis))
+    for k in range(recipe.duplicates):
+        truth[-1 - k % len(truth)] = truth[0]
+    values = truth + _noise(rng, recipe, truth.shape)
+    unit = 10 ** rng.uniform(-recipe.spread / 2, recipe.spread / 2, recipe.shape[-1])
+    truth, values = truth * unit, values * unit
+    for k in range(recipe.constants):
+        level = 0.0 if k == 0 and rng.random() < 0.5 else float(rng.integers(1, 9))
+        for whole in (truth, values):
+            whole[..., k % recipe.shape[-1]] = level
+    wrong = rng.random(truth.shape) < recipe.outliers
+    wrong[..., : recipe.constants] = False
+    size = np.std(truth, axis=0) + unit
+    values = values + wrong * rng.choice([-1, 1], truth.shape) * size * rng.uniform(5, 50)
+    seen = _pattern(rng, recipe)
+    if recipe.kind == "int64":
+        truth, values = np.rint(10 * truth), np.rint(10 * values)
+    values, truth = recipe.scale * values, recipe.scale * truth
+    given = np.where(seen, values, np.nan)
+    if recipe.kind == "float32":
+        given = given.astype(np.float32)
+    return Data(truth, given, None, free)
+
+
+def _low_rank(rng: Any, recipe: Recipe) -> Array:
+    shape, r = recipe.shape, recipe.rank
+    if not r:
+        return np.zeros(shape)
+    weight = np.geomspace(1, 10**-recipe.decay, r)
+    factors = [rng.standard_normal((n, r)) for n in shape]
+    if recipe.options.get("non_negative"):
+        factors = [np.abs(f) for f in factors]
+    letters = "abcd"[: len(shape)]
+    spec = ",".join(f"{c}z" for c in letters) + ",z->" + letters
+    return np.einsum(spec, *factors, weight)
+
+
+def _noise(rng: Any, recipe: Recipe, shape: tuple[int, ...]) -> Array:
+    draw = rng.standard_t(2, shape) if recipe.heavy else rng.standard_normal(shape)
+    return recipe.noise * draw
+
+
+def _pattern(rng: Any, recipe: Recipe) -> Array:
+    """Which entries are seen; one at least."""
+    shape, p = recipe.shape, recipe.seen
+    if p >= 1:
+        return np.ones(shape, dtype=bool)
+    if recipe.pattern == "blocks":
+        seen = np.ones(shape, dtype=bool)
+        length = max(1, shape[0] // 8)
+        flat = seen.reshape(shape[0], -1)
+        for j in range(flat.shape[1]):
+            for _ in range(200):
+                if flat[:, j].mean() <= p:
+                    break
+                start = rng.integers(-length + 1, shape[0])
+                flat[max(start, 0) : start + length, j] = False
+    else:
+        chance = rng.gumbel(size=shape)
+        if recipe.pattern == "power law":
+            for axis, n in enumerate(shape):
+                rate = -1.2 * np.log(1 + rng.permutation(n))
+                others = tuple(k for k in range(len(shape)) if k != axis)
+                chance = chance + np.expand_dims(rate, others)
+        seen = chance >= np.quantile(chance, 1 - p)
+    if not seen.any():
+        seen.reshape(-1)[rng.integers(seen.size)] = True
+    return seen
+
+
+def _measured(rng: Any, recipe: Recipe, truth: Array) -> Data:
+    free = recipe.rank * (sum(recipe.shape) - recipe.rank) if len(recipe.shape) == 2 else 0
+    free = free or recipe.rank * sum(recipe.shape)
+    m = max(2, round(recipe.seen * 6 * (free + 2)))
+    A = rng.standard_normal((m, *recipe.shape))
+    y = np.tensordot(A, truth, truth.ndim)
+    deviation = float(np.std(y)) or 1.0
+    truth = truth * (recipe.scale / deviation)
+    noise = _noise(rng, recipe, (m,))
+    y = recipe.scale * (y / deviation + noise + recipe.offset)
+    if recipe.kind == "float32":
+        A, y = A.astype(np.float32), y.astype(np.float32)
+    return Data(truth, y, A, free)
+
+
+def determined(recipe: Recipe, data: Data) -> bool:
+    """Whether an instance has an answer: entries abound, and the noise is below the signal."""
+    count = int(data.seen.sum())
+    alike = not recipe.spread and not recipe.heavy
+    return (
+        count >= 3 * max(data.free, 1)
+        and recipe.noise < 1
+        and recipe.rank > 0
+        and alike
+        and _each_line(data, recipe.rank + 2)
+        and math.log10(max(recipe.noise, 1e-300)) < -recipe.decay + 0.5
+    )
+
+
+def _each_line(data: Data, least: int) -> bool:
+    """Whether every slice has several entries."""
+    if data.design is not None:
+        return True
+    axes = range(data.given.ndim)
+    return all(
+        int(data.seen.sum(axis=tuple(k for k in axes if k != axis)).min()) >= least for axis in axes
+    )

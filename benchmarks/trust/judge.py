@@ -1,0 +1,230 @@
+"""Fit an instance, and say what is wrong with what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import traceback
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+import scaledgd as sg
+import scaledgd.estimators  # so that the time of the first fit is not that of imports
+
+from .instances import TABLES, Data, Recipe, determined, drawn, made
+
+Array = Any
+
+SECONDS = 20
+"""CPU seconds that a fit may take."""
+PATIENCE = 3
+"""Multiple of that after which a fit is ended."""
+WORSE = 1.1
+"""Ratio to the error of column means from which on an answer is bad."""
+ROUNDING = 1e-6
+"""Error, as a share of the size of the data, below which nothing is bad."""
+
+
+class TooSlowError(BaseException):
+    """A fit took too long; no library code catches this."""
+
+
+def judged(seed: int, number: int) -> dict[str, Any]:
+    """Return what came of an instance, as plain values: a line of the record."""
+    return {"number": number, "seed": seed, **verdict(drawn(seed, number))}
+
+
+def verdict(recipe: Recipe) -> dict[str, Any]:
+    """Fit the data of a recipe, and return the kinds of failures beside what was measured."""
+    data = made(recipe)
+    found: dict[str, Any] = {"recipe": recipe.plain, "determined": determined(recipe, data)}
+    failures: list[str] = []
+    began = time.process_time()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found |= _limited(lambda: _answer(recipe, data))
+        except TooSlowError:
+            failures.append("slow")
+        except Exception as error:
+            found["message"] = f"{type(error).__name__}: {error}"[:300]
+            found["at"] = _place(error)
+            failures.append("refused" if clear(error) else "unclear exception")
+    found["cpu"] = round(time.process_time() - began, 2)
+    if found["cpu"] > SECONDS and "slow" not in failures:
+        failures.append("slow")
+    ours = [str(w.message) for w in caught if not issubclass(w.category, RuntimeWarning)]
+    numeric = [w for w in caught if issubclass(w.category, RuntimeWarning)]
+    if numeric:
+        failures.append("RuntimeWarning")
+        found["runtime_warning"] = f"{numeric[0].message} ({_short(numeric[0].filename)})"
+    found["warned"] = bool(ours)
+    failures += opinion(found)
+    return json.loads(json.dumps({**found, "failures": failures}))  # type: ignore[no-any-return]
+
+
+def opinion(found: dict[str, Any]) -> list[str]:
+    """Return what is wrong with an answer, from what was measured of it."""
+    if "error" not in found:
+        return []
+    failures = []
+    if not found["finite"]:
+        failures.append("not finite")
+    elif found["error"] > WORSE * found["means"] + ROUNDING and not found["warned"]:
+        failures.append("bad, determined" if found["determined"] else "bad")
+    if found.get("constant", 0.0) > 0:
+        failures.append("constant")
+    return failures
+
+
+def clear(error: Exception) -> bool:
+    """Whether an exception is a sentence of ours, or of a check that was asked for."""
+    if type(error) not in (ValueError, TypeError, MemoryError) and not type(
+        error
+    ).__module__.startswith("scaledgd"):
+        return False
+    where = traceback.extract_tb(error.__traceback__)[-1].filename
+    raised_by_checks = "/scaledgd/" in where or "sklearn/utils" in where
+    return raised_by_checks and len(str(error).split()) >= 5
+
+
+def _place(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f for f in frames if "/scaledgd/" in f.filename] or frames
+    return f"{_short(inside[-1].filename)}:{inside[-1].lineno}"
+
+
+def _short(filename: str) -> str:
+    return "/".join(filename.split("/")[-2:])
+
+
+def _limited(work: Any) -> Any:
+    """Do some work, and raise if it takes too much CPU time."""
+
+    def ring(*_: Any) -> None:
+        raise TooSlowError
+
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE * SECONDS)
+    try:
+        return work()
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+# ---- answers
+
+
+def _answer(recipe: Recipe, data: Data) -> dict[str, Any]:
+    model = getattr(sg, recipe.estimator)(**recipe.options)
+    if data.design is not None:
+        return _regression(model, recipe, data)
+    X, seen = data.given, data.seen
+    if recipe.form == "entries" or (recipe.form == "sparse" and recipe.estimator not in TABLES):
+        index = np.nonzero(seen)
+        model.fit_entries(index, X[index], X.shape)
+    else:
+        model.fit(_formed(recipe, X))
+    estimate = np.asarray(model.reconstruct(), dtype=float)
+    if recipe.form in ("array", "masked"):
+        filled = np.asarray(model.transform(_formed(recipe, X)), dtype=float)
+        if not recipe.robust:
+            estimate = np.where(seen, estimate, filled)
+    some = tuple(i[:20] for i in np.nonzero(np.ones(X.shape)))
+    values, std = model.predict_entries(some, return_std=True)
+    finite = _sound((estimate, values), (std, *model.interval(some)))
+    return {**errors(recipe, data, estimate), "finite": finite, "rank": model.rank_}
+
+
+def _sound(values: tuple[Array, ...], bounds: tuple[Array, ...]) -> bool:
+    """Whether values are finite, and bounds are numbers; what is not known has infinite ones."""
+    finite = all(bool(np.all(np.isfinite(x))) for x in values)
+    return finite and not any(bool(np.any(np.isnan(x))) for x in bounds)
+
+
+def _formed(recipe: Recipe, X: Array) -> Any:
+    if recipe.form == "masked":
+        return np.ma.masked_invalid(X)
+    if recipe.form == "sparse" and recipe.estimator in TABLES:
+        seen = np.nonzero(np.isfinite(X))
+        return sparse.csr_array((X[seen], seen), shape=X.shape)
+    if recipe.kind == "int64" and np.all(np.isfinite(X)):
+        return X.astype(np.int64)
+    return X
+
+
+def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
+    """Return errors of an estimate and of simple ones, as shares of the size of the truth.
+
+    They are those of entries that were not seen; of all, if all were seen or some are wrong.
+    Columns count equally. Simple estimates are medians where errors are expected.
+    """
+    judged = ~data.seen
+    if recipe.robust or not judged.any():
+        judged = np.ones_like(judged)
+    unit = np.std(data.truth / recipe.scale, axis=0) if recipe.spread else None
+    typical = float(np.std(data.truth / recipe.scale)) or 1.0
+    unit = typical if unit is None else np.where(unit > 0, unit, typical)
+
+    def size(off: Array) -> float:
+        return float(np.sqrt(np.mean((off / recipe.scale / unit)[judged] ** 2)))
+
+    with np.errstate(all="ignore"):
+        columns, both = simple(data.given.astype(float), recipe.robust, recipe.scale)
+        found = {
+            "error": size(estimate - data.truth),
+            "means": size(columns - data.truth),
+            "offsets": size(both - data.truth),
+        }
+        if recipe.estimator == "MatrixCompletion" and not recipe.robust:
+            found["constant"] = _constants(data, estimate)
+    return {k: float(f"{v:.4g}") for k, v in found.items()}
+
+
+def simple(given: Array, robust: bool, scale: float) -> tuple[Array, Array]:
+    """Return means of columns, and sums of offsets of rows and columns; medians if robust."""
+    middle = np.nanmedian if robust else np.nanmean
+    X = given / scale
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = float(middle(X))
+        columns = np.nan_to_num(middle(X, axis=0, keepdims=True), nan=whole)
+        rest = tuple(range(1, X.ndim))
+        rows = np.nan_to_num(middle(X - columns, axis=rest, keepdims=True), nan=0.0)
+    return scale * np.broadcast_to(columns, X.shape), scale * (columns + rows)
+
+
+def _constants(data: Data, estimate: Array) -> float:
+    """How many columns, constant and seen several times, are not filled with their constant."""
+    wrong = 0
+    for j in range(data.given.shape[-1]):
+        here = data.given[:, j]
+        known = here[np.isfinite(here)]
+        constant = len(known) >= 4 and np.ptp(known) == 0 and np.ptp(data.truth[:, j]) == 0
+        if constant:
+            holes = estimate[~np.isfinite(here), j]
+            wrong += bool(np.any(holes != known[0]))
+    return float(wrong)
+
+
+def _regression(model: Any, recipe: Recipe, data: Data) -> dict[str, Any]:
+    model.fit(data.design, data.given)
+    rng = np.random.default_rng(recipe.seed + 1)
+    A = rng.standard_normal((200, *recipe.shape)).astype(np.asarray(data.design).dtype)
+    right = np.tensordot(A.astype(float), data.truth, data.truth.ndim) / recipe.scale
+    right = right + recipe.offset
+    estimate, std = model.predict(A, return_std=True)
+    unit = float(np.std(right)) or 1.0
+    plain = float(np.mean(data.given.astype(float) / recipe.scale))
+    if model.center == "none":
+        plain = 0.0
+    error = float(np.sqrt(np.mean((estimate / recipe.scale - right) ** 2))) / unit
+    means = float(np.sqrt(np.mean((plain - right) ** 2))) / unit
+    finite = _sound((estimate,), (std, *model.interval(A)))
+    found = {"error": error, "means": means, "offsets": means}
+    return {k: float(f"{v:.4g}") for k, v in found.items()} | {"finite": finite}

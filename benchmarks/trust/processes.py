@@ -1,0 +1,34 @@
+"""Judge instances in processes of their own, which may crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .instances import drawn
+from .judge import PATIENCE, SECONDS, judged
+
+Line = dict[str, Any]
+
+
+def _told(seed: int, number: int, pipe: Any) -> None:
+    pipe.send(judged(seed, number))
+
+
+def apart(context: Any, seed: int, number: int) -> Line:
+    """Judge an instance in a process of its own."""
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_told, args=(seed, number, there))
+    process.start()
+    there.close()
+    # other processes may take most of the clock
+    line: Line = {"number": number, "seed": seed, "recipe": drawn(seed, number).plain}
+    try:
+        told = here.poll(10 * PATIENCE * SECONDS)
+        line = here.recv() if told else {**line, "failures": ["slow"]}
+    except EOFError:
+        process.join()
+        line |= {"failures": ["crash"], "message": f"exit code {process.exitcode}"}
+    if process.is_alive():
+        process.kill()
+    process.join()
+    return line

@@ -1,0 +1,131 @@
+"""Rows and columns that are constant: their holes are filled with the constant, exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_torch_array
+
+from .local_observations import LocalObservations
+
+Array = Any
+
+CHANCE = 0.01
+"""Chance that some line of a table is taken for a constant because its values agree by chance."""
+
+FEWEST = 4
+"""Entries that a row needs to count as constant."""
+
+
+def column_levels(data: LocalObservations) -> Array | None:
+    """Return the constant of every column, NaN where there is none; None if no column has one.
+
+    A column whose entries are equal is constant, unless such a value is so common in other
+    columns that some column may well have nothing else by chance. A single column is as good
+    as constant: its level is its mean.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        Of shape (n1, n2).
+
+    Returns
+    -------
+    levels : array of shape (n2,), optional
+    """
+    if data.shape[1] == 1 and data.size:
+        return data.means(1)
+    if is_torch_array(data.y):
+        return None
+    value, count = _equal(data, 1)
+    if not count.any():
+        return None
+    share = (_common(data, value) - count + 1) / (data.size - count + 1)
+    return _levels(value, count, share, data)
+
+
+def row_levels(data: LocalObservations, known: LocalObservations) -> Array | None:
+    """Return the constant of every row, as `column_levels` does.
+
+    Each is a function of the row, and of the entries of the fit. Entries of different columns
+    may agree more easily than those of one column, so a few of them are no evidence.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        Of shape (n, n2).
+    known : LocalObservations
+        The entries of the fit.
+
+    Returns
+    -------
+    levels : array of shape (n,), optional
+    """
+    if known.shape[0] == 1 and known.size and data.shape[1] > 1:
+        xp = array_namespace(data.y)
+        counts = data.counts(0)
+        return xp.where(counts > 0, data.means(0), counts + known.means(0)[0])
+    if is_torch_array(data.y):
+        return None
+    value, count = _equal(data, 0)
+    if not count.any():
+        return None
+    share = (_common(known, value) + 1) / (known.size + 1)
+    return _levels(value, np.where(count >= FEWEST, count, 0), share, known)
+
+
+def _equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
+    """A value of every line, and how often it occurs if the line has no other; 0 otherwise."""
+    n = data.shape[mode]
+    if data.index is None:
+        lines = data.y if mode == 0 else data.y.T
+        same = np.all(lines == lines[:, :1], axis=1)
+        value, count = lines[:, 0].copy(), np.where(same, lines.shape[1], 0)
+    else:
+        line = data.index[mode]
+        value = np.zeros(n, dtype=data.y.dtype)
+        value[line] = data.y
+        other = np.bincount(line[data.y != value[line]], minlength=n)
+        count = np.where(other == 0, np.bincount(line, minlength=n), 0)
+    return value, np.where(count > 1, count, 0)
+
+
+def _common(data: LocalObservations, values: Any) -> Any:
+    """How often values occur in the data."""
+    ordered = np.sort(data.flat)
+    return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
+
+
+def _levels(value: Any, count: Any, share: Any, data: LocalObservations) -> Array | None:
+    flat = data.flat
+    if data.size and bool(np.all(flat == flat[0])):
+        constant = count > 0
+    else:
+        constant = (count > 0) & (share**count * len(value) < CHANCE)
+    if not constant.any():
+        return None
+    return np.where(constant, value, np.asarray(np.nan, dtype=value.dtype))
+
+
+def levelled(
+    values: Array, rows: Array | None, columns: Array | None, index: tuple[Array, ...] | None
+) -> Array:
+    """Return estimates with the levels of columns, then of rows, where there are any.
+
+    Parameters
+    ----------
+    values : array of shape (m,), or (n1, n2) with index=None
+    rows, columns : array of shape (n1,) or (n2,), optional
+    index : pair of integer arrays of shape (m,), optional
+    """
+    xp = array_namespace(values)
+    for mode, levels in ((0, rows), (1, columns)):
+        if levels is not None:
+            if index is not None:
+                here = xp.take(levels, index[mode])
+            else:
+                here = (levels[:, None] if mode == 0 else levels[None, :]) + 0 * values
+            here = xp.astype(here, values.dtype, copy=False)
+            values = xp.where(xp.isnan(here), values, here)
+    return values

@@ -1,0 +1,87 @@
+"""Constant rows and columns, and tables of a single one."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import scaledgd as sg
+
+pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
+NAN = np.nan
+
+
+def holes(n=40, k=8, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 2)) @ rng.standard_normal((2, k))
+    X += 0.3 * rng.standard_normal(X.shape)
+    return X, rng.random(X.shape) < 0.25
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"center": "both"},
+        {"center": "none", "scale": "none"},
+        {"rank": 2},
+        {"rank": 2, "ridge": 0.1},
+        {"outliers": "auto"},
+    ],
+)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_constant_columns_are_filled_with_the_constant(options, kind, tmp_path):
+    X, hidden = holes()
+    X[:, 3], X[:, 5], X[:, 6] = 7, 0, 0.1
+    X = np.where(hidden, NAN, X).astype(kind)
+    model = sg.MatrixCompletion(random_state=0, **options).fit(X)
+    model.save(tmp_path / "model.npz")
+    for m in (model, sg.load(tmp_path / "model.npz")):
+        every = np.arange(40)
+        for filled in (m.reconstruct(), m.transform(X)):
+            for j, level in ((3, 7), (5, 0), (6, kind(0.1))):
+                assert np.all(filled[:, j] == level)
+                assert np.all(m.predict_entries((every, np.full(40, j))) == level)
+        new = np.where(np.arange(8) < 3, 0.5 * np.arange(8.0), NAN).astype(kind)
+        assert m.transform(new[None])[0, [3, 5]].tolist() == [7, 0]
+
+
+def test_constant_rows_are_filled_with_the_constant():
+    X, hidden = holes(8, 40)
+    X[3], X[5] = 7, 0
+    X = np.where(hidden, NAN, X)
+    model = sg.MatrixCompletion(random_state=0).fit(X)
+    for filled in (model.reconstruct(), model.transform(X)):
+        assert np.all(filled[3] == 7)
+        assert np.all(filled[5] == 0)
+
+
+def test_equal_values_that_are_common_are_no_constant():
+    rng = np.random.default_rng(0)
+    X = rng.integers(1, 4, (60, 30)).astype(float)
+    X[rng.random(X.shape) < 0.5] = NAN
+    X[:, 0], X[:3, 0] = NAN, 3  # three of them, by chance
+    assert sg.MatrixCompletion(random_state=0).fit(X)._model.levels is None
+
+
+@pytest.mark.parametrize("estimator", [sg.MatrixCompletion, sg.RobustPCA])
+@pytest.mark.parametrize("values", [[7, NAN, 7, 7], [7, NAN], [1, NAN, 2, 6], [0, NAN, 0, 0, 0]])
+@pytest.mark.parametrize("center", ["auto", "none", "columns"])
+def test_a_single_row_or_column_is_filled_with_its_mean(estimator, values, center):
+    values = np.asarray(values, dtype=float)
+    mean = np.nanmean(values)
+    for X in (values[:, None], values[None, :]):
+        model = estimator(center=center).fit(X)
+        assert np.all(model.reconstruct() == mean)
+        assert np.all(model.transform(X)[np.isnan(X)] == mean)
+        assert np.all(model.transform(np.full((2, X.shape[1]), NAN)) == mean)
+
+
+@pytest.mark.parametrize("level", [7.0, 0.0])
+def test_a_table_of_one_value(level):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((10, 6)) < 0.3, NAN, level)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert np.all(sg.MatrixCompletion().fit(X).reconstruct() == level)
+        assert np.all(sg.RobustPCA().fit(X).reconstruct() == level)

@@ -1,0 +1,170 @@
+"""The benchmark that looks for answers which cannot be trusted: instances, judgement, shrinking."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.trust import __main__ as trust
+from benchmarks.trust.instances import ESTIMATORS, REGRESSORS, Recipe, determined, drawn, made
+from benchmarks.trust.judge import clear, errors, opinion, simple, verdict
+from benchmarks.trust.shrink import shrunk, simpler
+
+GOOD = {"finite": True, "warned": False, "determined": True, "error": 0.1, "means": 1.0}
+
+
+def test_an_instance_depends_on_two_numbers():
+    for number in range(200):
+        recipe = drawn(3, number)
+        assert recipe == drawn(3, number)
+        assert Recipe.of(json.loads(json.dumps(recipe.plain))) == recipe
+    assert drawn(3, 0) != drawn(4, 0)
+    a, b = (made(drawn(3, 5)) for _ in range(2))
+    assert np.array_equal(a.given, b.given, equal_nan=True)
+
+
+def test_instances_are_of_all_kinds():
+    recipes = [drawn(0, n) for n in range(600)]
+    assert {r.estimator for r in recipes} == set(ESTIMATORS)
+    for name in ("pattern", "kind", "form", "scale", "heavy"):
+        assert len({getattr(r, name) for r in recipes}) > 1
+    assert min(min(r.shape) for r in recipes) == 1
+    assert max(max(r.shape) for r in recipes) > 200
+    small = [r for r in recipes if np.prod(r.shape) < 2000]
+    share = np.mean([determined(r, made(r)) for r in small])
+    assert 0.05 < share < 0.95
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_data_are_as_the_recipe_says(number):
+    recipe = drawn(1, number)
+    data = made(recipe)
+    if recipe.estimator in REGRESSORS:
+        assert data.design.shape == (len(data.given), *recipe.shape)
+        return
+    assert data.given.shape == data.truth.shape == recipe.shape
+    assert data.seen.any()
+    assert data.seen.all() or recipe.seen < 1
+    assert data.given.dtype == (np.float32 if recipe.kind == "float32" else np.float64)
+    for k in range(recipe.constants):
+        column = data.given[..., k % recipe.shape[-1]]
+        assert len(np.unique(column[np.isfinite(column)])) <= 1
+
+
+def test_without_noise_what_is_seen_is_true():
+    data = made(Recipe(shape=(20, 15), rank=2, seen=0.5, offset=3.0, seed=4))
+    assert np.allclose(data.given[data.seen], data.truth[data.seen])
+    assert np.linalg.matrix_rank(data.truth) <= 4
+    exact = made(Recipe(shape=(20, 15), constants=1, seed=4))
+    assert np.ptp(exact.given[:, 0]) == 0
+
+
+def test_simple_estimates():
+    X = np.array([[1.0, np.nan], [3.0, 5.0]])
+    columns, both = simple(X, False, 1.0)
+    assert columns.tolist() == [[2, 5], [2, 5]]
+    assert both.tolist() == [[1, 4], [2.5, 5.5]]
+
+
+def test_errors_are_those_of_what_was_not_seen():
+    recipe = Recipe(shape=(20, 15), rank=2, seen=0.5, seed=4)
+    data = made(recipe)
+    found = errors(recipe, data, np.where(data.seen, 1e9, data.truth))
+    assert found["error"] == 0
+    assert 0.5 < found["means"] < 2
+
+
+@pytest.mark.parametrize(
+    ("change", "failures"),
+    [
+        ({}, []),
+        ({"error": 1.2}, ["bad, determined"]),
+        ({"error": 1.2, "determined": False}, ["bad"]),
+        ({"error": 1.2, "warned": True}, []),
+        ({"error": 1.05}, []),
+        ({"finite": False}, ["not finite"]),
+        ({"constant": 1.0}, ["constant"]),
+    ],
+)
+def test_opinions(change, failures):
+    assert opinion({**GOOD, **change}) == failures
+    assert opinion({}) == []
+
+
+def test_only_sentences_of_ours_are_clear():
+    def told(error):
+        try:
+            raise error
+        except Exception as raised:
+            return clear(raised)
+
+    assert not told(ValueError("this sentence was written by a test"))
+    assert not told(np.linalg.LinAlgError("the matrix is singular, it is"))
+    refused = verdict(Recipe(shape=(3, 3), seen=0.4, options={"calibrate": 0.3}, seed=2))
+    assert refused["failures"] in ([], ["refused"])
+    wrong = verdict(Recipe(shape=(3, 3), options={"rank": "no"}))
+    assert wrong["failures"] == ["refused"]
+    assert "rank must be" in wrong["message"]
+
+
+def test_a_good_answer_has_no_failure():
+    found = verdict(Recipe(shape=(30, 20), rank=2, seen=0.6, seed=1))
+    assert found["failures"] == []
+    assert found["determined"]
+    assert found["error"] < 1e-6
+
+
+def test_the_smallest_case_is_found():
+    def large(recipe):
+        wrong = recipe.shape[0] >= 7 and recipe.scale > 1
+        return {"failures": ["bad"] if wrong else ["slow"] if recipe.rank == 9 else []}
+
+    start = Recipe(shape=(100, 50), rank=3, scale=1e6, noise=0.3, options={"rank": 2}, outliers=0.1)
+    small, found = shrunk(start, large, most=200)
+    assert found["failures"] == ["bad"]
+    assert small == replace(Recipe(), shape=small.shape, scale=1e6)
+    assert small.shape == (7, 1)
+    assert all(other != small for other in simpler(small))
+    assert shrunk(Recipe(), large)[1]["failures"] == []
+
+
+def test_a_record_is_resumed(tmp_path, monkeypatch, capsys):
+    ran = []
+
+    def apart(context, seed, number):
+        ran.append(number)
+        line = {"number": number, "seed": seed, "recipe": drawn(seed, number).plain}
+        return {**line, **GOOD, "offsets": 1.0, "cpu": 0.1, "failures": ["bad"] * (number == 1)}
+
+    monkeypatch.setattr(trust, "apart", apart)
+    record = tmp_path / "record.jsonl"
+    assert trust.main(["--count", "2", "--record", str(record)]) == 1
+    record.write_text(record.read_text() + '{"number": 2')  # the power had gone
+    trust.main(["--count", "4", "--record", str(record)])
+    trust.main(["--count", "4", "--record", str(record)])
+    assert ran == [0, 1, 2, 3]
+    said = capsys.readouterr().out
+    assert "4 instances, 4 answered" in said
+    assert "     1  bad" in said
+
+
+def test_slices_of_a_tensor_agree_with_its_fit():
+    """Components that nearly cancel each other made rows that explained nothing."""
+    found = verdict(
+        Recipe(
+            estimator="TensorCompletion",
+            options={"random_state": 0},
+            seed=2108967279,
+            shape=(5, 5, 4, 10),
+            rank=4,
+            constants=1,
+            scale=1e6,
+        )
+    )
+    assert found["failures"] == []
+    assert found["error"] < 1e-4
