@@ -17,6 +17,7 @@ from .observations import Observations
 from .packing import packable
 from .robust import threshold
 from .slices import SlicePrior, solve_parts
+from .tensor_series import interpolated, nothing_left, telling_modes
 from .tucker import TensorFit, degrees, ridges, spectra, tucker_factors
 from .uncertainty import Spread
 
@@ -120,6 +121,8 @@ class TensorModel(EntrywiseModel):
         the factors are the mean of.
     level : float, optional
         The mean square that the sizes of small slices are drawn to; None if slices are not scaled.
+    smooth : tuple of int
+        Modes along which neighbours predict what the low-rank part leaves.
     """
 
     factors: Tucker
@@ -132,6 +135,7 @@ class TensorModel(EntrywiseModel):
     given_ridge: bool = False
     slices: tuple[SlicePrior, ...] = ()
     level: float | None = None
+    smooth: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -141,6 +145,7 @@ class TensorModel(EntrywiseModel):
         data: LocalObservations,
         settings: dict[str, Any],
         given_ridge: bool,
+        smooth: Any = "none",
     ) -> TensorModel:
         """Return the model of a fit: slices of mode 0 solved anew."""
         center, sizes, noise = reading.center, reading.slice_scale, fit.noise
@@ -177,7 +182,22 @@ class TensorModel(EntrywiseModel):
         lost = sum(b.shape[0] for b in reading.offsets if b is not None)
         left = data.size - degrees(ranks, data.shape) if fit.free is None else fit.free
         free = float(left - lost)
-        return replace(model, solved=F, own=own, free=free)
+        model = replace(model, solved=F, own=own, free=free)
+        rest = model._left(data, F, own)
+        if fit.threshold is None and not nothing_left(rest, data):
+            model = replace(model, smooth=telling_modes(rest, smooth, seed=0))
+        return model
+
+    def _left(self, data: LocalObservations, F: Tucker, own: Array) -> LocalObservations:
+        """What solved slices leave of the data, in the units of the data."""
+        offsets = (own if self.own_offset else None, *self.offsets[1:])
+        scaled = data.in_precision_of(F.core).scaled(self.size).shifted(offsets)
+        return scaled.residual(F).scaled(1 / self.size)
+
+    @cached_property
+    def _fitted(self) -> Array:
+        """What neighbours say about every entry."""
+        return interpolated(self._left(self.observations, self.solved, self.own), self.smooth)
 
     def _misfit(self, data: LocalObservations, F: Tucker, own: Array) -> float:
         """The mean square of what solved slices leave of the data, in units of the fit."""
@@ -225,7 +245,11 @@ class TensorModel(EntrywiseModel):
         for k, b in enumerate(self.offsets):
             if b is not None:
                 X = X + _along(own if k == 0 else b, k, len(self.offsets), index)
-        return X * self.size
+        X = X * self.size
+        if not self.smooth or not data.size:
+            return X
+        series = interpolated(self._left(data, F, own), self.smooth)
+        return X + (series if index is None else series[index])
 
     # ---- values
 
@@ -268,7 +292,10 @@ class TensorModel(EntrywiseModel):
 
     def values(self, factors: Tucker, index: Index | None) -> Array:
         X = factors.full() if index is None else factors.gather(index)
-        return _with_offsets(X, self.attributes["offsets_"], index)
+        X = _with_offsets(X, self.attributes["offsets_"], index)
+        if not self.smooth:
+            return X
+        return X + (self._fitted if index is None else self._fitted[index])
 
     def unit(self, index: Index | None) -> float:
         return 1.0
@@ -311,6 +338,7 @@ class TensorModel(EntrywiseModel):
         must(width in (0, self.factors.core.shape[0]), "what is known of slices")
         if self.level is not None:
             validation.number(self.level, least=0)
+        must(set(self.smooth) <= set(range(len(shape))), "the modes of neighbours")
         must(self.center in ("none", "rows", "columns", "both"), "a choice")
         must(len(self.offsets) == len(shape), "offsets")
         shaped(self.own, (shape[0],))

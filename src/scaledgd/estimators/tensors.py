@@ -197,7 +197,8 @@ class _TensorEstimator(EntrywiseEstimator):
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations
     ) -> TensorModel:
-        return TensorModel.of(*found, data, self._asked(), self.ridge != "auto")
+        smooth = getattr(self, "smooth", "none")
+        return TensorModel.of(*found, data, self._asked(), self.ridge != "auto", smooth)
 
     @property
     def _centers(self) -> tuple[str, ...]:
@@ -298,6 +299,10 @@ class TensorCompletion(_TensorEstimator):
         Learnt from the noise in the residual.
     outliers : None, "auto" or a fraction
         Whether some of the observed entries are grossly wrong.
+    smooth : "auto", "none", int or tuple of int
+        Modes along which neighbours are alike, as they are in time. What the low-rank part leaves
+        is interpolated along them. "auto" tries all, and keeps those along which held-out
+        residuals are predicted. Labels that are times (xarray) may be irregular.
     random_state : int, RandomState or None
         Draws the held-out entries, and random starts.
     clip, calibrate, tol, max_iter, max_time, warm_start, n_jobs, verbose, checkpoint, interrupt
@@ -325,6 +330,7 @@ class TensorCompletion(_TensorEstimator):
 
     _: KW_ONLY
     outliers: Any = field(default=None, metadata=SHAPES)
+    smooth: Any = field(default="auto", metadata=SHAPES)
 
     def transform(self, X: Any, *, observed: Any = None) -> Any:
         """Fill the holes of slices of mode 0, which may be new.
