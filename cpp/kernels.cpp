@@ -37,13 +37,17 @@ template <class T> struct Scratch {
     T* at_least(int64_t n) {
         if (n > size) {
             std::free(data);
-            size = n + n / 2;
-            const int64_t bytes = (size * int64_t(sizeof(T)) + 127) / 64 * 64;
+            size = 0;
+            const int64_t more = n + n / 2, bytes = (more * int64_t(sizeof(T)) + 127) / 64 * 64;
             data = static_cast<T*>(std::aligned_alloc(64, bytes));
-            if (data == nullptr) std::abort();
+            if (data == nullptr) out_of_memory();
+            size = more;
         }
         return data;
     }
+    Scratch() = default;
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
     ~Scratch() { std::free(data); }
 };
 
@@ -508,7 +512,12 @@ double values_of(const Values<T>& p, int64_t first, int64_t last) {
     const int before = d.factors - 1;
     const int64_t n = d.terms, qp = V ? V * Lanes<T>::count : d.qp;
     const T *rows = d.factor[before], *table = d.table, *y = p.y, one = 1;
-    const int64_t *lead = p.index[0], *end = p.index[before + 1];
+    // read once and then checked: the arrays are Python's, and may change meanwhile
+    auto place = [&](int mode, int64_t e) {
+        const int64_t at = static_cast<const volatile int64_t*>(p.index[mode])[e];
+        if (uint64_t(at) >= uint64_t(p.extent[mode])) out_of_range();
+        return at;
+    };
     Scratch<T> memory;
     T* c = memory.at_least(n + qp);
     T* v = c + n;
@@ -517,14 +526,14 @@ double values_of(const Values<T>& p, int64_t first, int64_t last) {
     for (int64_t e = first; e < last; ++e) {
         const T* combined = &one;
         if (before == 1) {
-            combined = d.factor[0] + p.index[1][e] * n;
+            combined = d.factor[0] + place(1, e) * n;
         } else if (before > 1) {
-            for (int f = 0; f < before; ++f) at[f] = p.index[f + 1][e];
+            for (int f = 0; f < before; ++f) at[f] = place(f + 1, e);
             kronecker(d, before, at, T(1), c);
             combined = c;
         }
-        combine<T, V>(combined, table + lead[e] * n * qp, n, qp, v);
-        T x = dot(v, rows + end[e] * qp, qp);
+        combine<T, V>(combined, table + place(0, e) * n * qp, n, qp, v);
+        T x = dot(v, rows + place(before + 1, e) * qp, qp);
         if (y) x -= y[e];
         p.out[e] = x;
         squares += double(x) * double(x);

@@ -14,6 +14,10 @@ namespace scaledgd {
 
 constexpr int MAX_MODES = 16;
 
+// Thrown through here, because the loops must not instantiate anything of the standard library.
+[[noreturn]] void out_of_memory();
+[[noreturn]] void out_of_range();
+
 struct Side {
     int64_t rows = 0;
     const int64_t* starts = nullptr;
@@ -76,6 +80,7 @@ template <class T> struct Outer {
 // last factor as above.
 template <class T> struct Values {
     const int64_t* index[MAX_MODES] = {};
+    int64_t extent[MAX_MODES] = {};               // every index is checked against it when it is read
     Design<T> design;                             // table (n, terms, qp); factors of index[1], ...
     const T* y = nullptr;
     T* out = nullptr;                             // x - y

@@ -25,9 +25,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -38,6 +40,11 @@
 namespace nb = nanobind;
 using namespace scaledgd;
 using std::optional;
+
+namespace scaledgd {
+void out_of_memory() { throw std::bad_alloc(); }
+void out_of_range() { throw std::out_of_range("index out of range"); }
+}  // namespace scaledgd
 
 namespace {
 
@@ -57,20 +64,43 @@ int threads() {
     return n > 0 ? n : default_threads();
 }
 
+// For tests: the piece of work that many from now fails, as if there were no memory for it.
+std::atomic<int64_t> failing{-1};
+
+void fail_where_told() {
+    if (failing.load(std::memory_order_relaxed) >= 0 && failing.fetch_sub(1) == 0) throw std::bad_alloc();
+}
+
 // Threads that sleep until there is work. They are kept because one that is woken runs at once,
 // where a new one waits its turn behind whatever keeps the other cores busy; and whoever brings
 // the work does not wait for those that come too late.
+//
+// What a piece throws is kept, and thrown again by whoever brought the work, once nobody is at work
+// on it any more; pieces not begun by then are left.
 class Pool {
     struct Job {
         const std::function<void(int64_t)>& work;
         const int64_t pieces;
         int64_t seats;                  // helpers that may still join; guarded by the pool's mutex
         int64_t inside = 0;             // helpers at work; likewise
+        std::exception_ptr failure;     // the first one; likewise
         std::atomic<int64_t> next{0};
         std::condition_variable left;
 
-        void run() {
-            for (int64_t k; (k = next.fetch_add(1)) < pieces;) work(k);
+        Job(const std::function<void(int64_t)>& work, int64_t pieces, int64_t seats)
+            : work(work), pieces(pieces), seats(seats) {}
+
+        void run(std::mutex& mutex) noexcept {
+            try {
+                for (int64_t k; (k = next.fetch_add(1)) < pieces;) {
+                    fail_where_told();
+                    work(k);
+                }
+            } catch (...) {
+                next.store(pieces);
+                std::lock_guard<std::mutex> lock(mutex);
+                if (!failure) failure = std::current_exception();
+            }
         }
     };
     std::mutex mutex;
@@ -86,7 +116,7 @@ class Pool {
             if (--job->seats == 0) jobs.pop_front();
             ++job->inside;
             lock.unlock();
-            job->run();
+            job->run(mutex);
             lock.lock();
             if (--job->inside == 0) job->left.notify_one();
         }
@@ -94,21 +124,22 @@ class Pool {
 
   public:
     void share(int64_t pieces, int64_t helpers, const std::function<void(int64_t)>& work) {
-        Job job{work, pieces, helpers};
+        Job job(work, pieces, helpers);
         {
             std::lock_guard<std::mutex> lock(mutex);
             try {
                 for (; workers < helpers; ++workers) std::thread([this] { help(); }).detach();
-            } catch (const std::system_error&) {
+            } catch (const std::exception&) {
                 // no more threads to be had: those there are do the work
             }
             jobs.push_back(&job);
         }
         for (int64_t k = 0; k < helpers; ++k) wake.notify_one();
-        job.run();
+        job.run(mutex);
         std::unique_lock<std::mutex> lock(mutex);
         jobs.erase(std::remove(jobs.begin(), jobs.end(), &job), jobs.end());
         job.left.wait(lock, [&] { return job.inside == 0; });
+        if (job.failure) std::rethrow_exception(job.failure);
     }
 };
 
@@ -118,7 +149,10 @@ std::atomic<Pool*> pool{nullptr};  // never deleted: its threads sleep until the
 void share(int64_t pieces, const std::function<void(int64_t)>& work) {
     const int64_t helpers = std::min<int64_t>(threads(), pieces) - 1;
     if (helpers > 0) return pool.load()->share(pieces, helpers, work);
-    for (int64_t k = 0; k < pieces; ++k) work(k);
+    for (int64_t k = 0; k < pieces; ++k) {
+        fail_where_told();
+        work(k);
+    }
 }
 
 // A child has none of its parent's threads, and a lock may be held by one of them.
@@ -155,6 +189,16 @@ template <class F> double add_up(const Pieces& pieces, F work) {
 
 // ---- arrays
 
+void demand(bool truth, const char* message) {
+    if (!truth) throw std::invalid_argument(message);
+}
+
+// Kernels run without Python's lock, and what they were given may change while they look: whatever
+// they count in one pass and fill in a second is bounded by what was counted.
+void unchanged(bool truth) {
+    if (!truth) throw std::runtime_error("an array changed while it was read");
+}
+
 template <class T, size_t N>
 using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <class T> using Any = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
@@ -187,10 +231,6 @@ template <class T> Out<T> made(std::vector<size_t> shape, T** data) {
 
 template <class T> const T* data(const optional<Any<T>>& x) { return x ? x->data() : nullptr; }
 
-void demand(bool truth, const char* message) {
-    if (!truth) throw std::invalid_argument(message);
-}
-
 template <class T> void same_size(const optional<Any<T>>& x, int64_t n, const char* message) {
     demand(!x || int64_t(x->size()) == n, message);
 }
@@ -203,9 +243,9 @@ template <class T> struct Padded {
     Padded(const T* from, int64_t rows, int64_t q) : data(from) {
         const int64_t lanes = 32 / sizeof(T);
         width = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
-        if (width == q || from == nullptr) return;
+        if (width == q || (from == nullptr && q > 0)) return;
         copy.resize(rows * width);
-        for (int64_t i = 0; i < rows; ++i)
+        for (int64_t i = 0; q > 0 && i < rows; ++i)
             std::memcpy(copy.data() + i * width, from + i * q, q * sizeof(T));
         data = copy.data();
     }
@@ -244,6 +284,7 @@ struct Sorted {
     std::vector<int64_t> starts;
     std::vector<int64_t> position;                    // empty: as they come
     std::vector<std::vector<int32_t>> other;          // of the modes but this one, in order
+    std::vector<int64_t> extent;                      // which are below these
 
     Side side() const {
         Side s;
@@ -252,6 +293,10 @@ struct Sorted {
         s.position = position.empty() ? nullptr : position.data();
         for (size_t k = 0; k < other.size(); ++k) s.other[k] = other[k].data();
         return s;
+    }
+    void add(std::vector<int32_t> places, int64_t below) {
+        other.push_back(std::move(places));
+        extent.push_back(below);
     }
 };
 
@@ -266,18 +311,23 @@ void check_index(const Index& index, const std::vector<int64_t>& shape) {
     }
 }
 
+// What a Python array holds, read once: it may change meanwhile.
+int64_t place(const int64_t* index, int64_t e, int64_t n) {
+    const int64_t at = static_cast<const volatile int64_t*>(index)[e];
+    demand(uint64_t(at) < uint64_t(n), "index out of range");
+    return at;
+}
+
 // A stable counting sort of the entries, taken in some order, by their row in one mode.
 void count_rows(const int64_t* rows, int64_t m, int64_t n, std::vector<int64_t>& starts) {
     starts.assign(n + 1, 0);
-    for (int64_t e = 0; e < m; ++e) {
-        demand(rows[e] >= 0 && rows[e] < n, "index out of range");
-        ++starts[rows[e] + 1];
-    }
+    for (int64_t e = 0; e < m; ++e) ++starts[place(rows, e, n) + 1];
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
 }
 
 std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& shape, int mode) {
     check_index(index, shape);
+    demand(mode >= 0 && mode < int(shape.size()), "there is no such mode");
     auto result = std::make_unique<Sorted>();
     const int64_t m = index[0].size();
     const int64_t* rows = index[mode].data();
@@ -288,7 +338,11 @@ std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& s
     if (!as_is) {
         result->position.resize(m);
         std::vector<int64_t> next(result->starts.begin(), result->starts.end() - 1);
-        for (int64_t e = 0; e < m; ++e) result->position[next[rows[e]]++] = e;
+        for (int64_t e = 0; e < m; ++e) {
+            const int64_t to = next[place(rows, e, shape[mode])]++;
+            unchanged(to < m);
+            result->position[to] = e;
+        }
     }
     for (size_t k = 0; k < shape.size(); ++k) {
         if (int(k) == mode) continue;
@@ -298,9 +352,9 @@ std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& s
         const Pieces pieces(m, m);
         share(pieces.count, [&](int64_t piece) {
             for (int64_t e = pieces.first(piece); e < pieces.last(piece); ++e)
-                other[e] = int32_t(from[position ? position[e] : e]);
+                other[e] = int32_t(place(from, position ? position[e] : e, shape[k]));
         });
-        result->other.push_back(std::move(other));
+        result->add(std::move(other), shape[k]);
     }
     return result;
 }
@@ -321,6 +375,8 @@ template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
 // What a mask rejects, sorted by rows or by columns.
 std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     const int64_t n1 = kept.shape(0), n2 = kept.shape(1);
+    demand(mode == 0 || mode == 1, "there is no such mode");
+    demand(n1 < INT32_MAX && n2 < INT32_MAX, "a mode is too long");
     const uint8_t* mask = kept.data();
     auto result = std::make_unique<Sorted>();
     nb::gil_scoped_release release;
@@ -342,13 +398,14 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
                 found[count] = int32_t(j);
                 count += !row[j];
             }
+            unchanged(count == starts[i + 1] - starts[i]);
             std::copy(found.begin(), found.begin() + count, columns.begin() + starts[i]);
         }
     });
     result->m = m;
     if (mode == 0) {
         result->starts = std::move(starts);
-        result->other.push_back(std::move(columns));
+        result->add(std::move(columns), n2);
         return result;
     }
     result->starts.assign(n2 + 1, 0);
@@ -358,7 +415,7 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     std::vector<int32_t> other(m);
     for (int64_t i = 0; i < n1; ++i)
         for (int64_t e = starts[i]; e < starts[i + 1]; ++e) other[next[columns[e]]++] = int32_t(i);
-    result->other.push_back(std::move(other));
+    result->add(std::move(other), n1);
     return result;
 }
 
@@ -366,7 +423,7 @@ std::unique_ptr<Sorted> nothing(int64_t rows) {
     demand(rows >= 0, "rows must not be negative");
     auto result = std::make_unique<Sorted>();
     result->starts.assign(rows + 1, 0);
-    result->other.emplace_back();
+    result->add({}, 0);
     return result;
 }
 
@@ -392,7 +449,11 @@ bool distinct(const Index& index, const std::vector<int64_t>& shape) {
     for (size_t k = d; k-- > 0;) {
         const int64_t* rows = index[k].data();
         count_rows(rows, m, shape[k], next);
-        for (int64_t e : order) sorted_order[next[rows[e]]++] = e;
+        for (int64_t e : order) {
+            const int64_t to = next[place(rows, e, shape[k])]++;
+            unchanged(to < m);
+            sorted_order[to] = e;
+        }
         order.swap(sorted_order);
     }
     for (int64_t e = 1; e < m; ++e)
@@ -416,7 +477,7 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
     auto join = [&](int64_t e) {
         int64_t first = -1;
         for (size_t k = 0; k < shape.size(); ++k) {
-            int64_t a = offset[k] + index[k].data()[e];
+            int64_t a = offset[k] + place(index[k].data(), e, shape[k]);
             if (parent[a] < 0) {
                 parent[a] = a;
                 ++count;
@@ -485,6 +546,7 @@ nb::tuple one_pass(const Sorted& entries, const In<T, 2>& M, optional<In<T, 2>> 
     p.side = entries.side();
     p.design = prepared.design;
     demand(entries.other.size() == 1, "matrices only");
+    demand(int64_t(M.shape(0)) >= entries.extent[0], "M does not fit the entries");
     same_size<T>(y, entries.m, "y does not fit the entries");
     same_size<T>(weights, entries.m, "weights do not fit the entries");
     demand(x || !residuals, "residuals need x");
@@ -516,6 +578,11 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
            "the design does not fit the modes");
     // the mode of the table comes first
     std::rotate(p.side.other, p.side.other + lead, p.side.other + lead + 1);
+    std::vector<int64_t> extent = entries.extent;
+    std::rotate(extent.begin(), extent.begin() + lead, extent.begin() + lead + 1);
+    demand(int64_t(M.shape(0)) >= extent[0], "the table does not fit the entries");
+    for (size_t f = 0; f < factors.size(); ++f)
+        demand(int64_t(factors[f].shape(0)) >= extent[f + 1], "a factor does not fit the entries");
     demand(turn.shape(0) == q && turn.shape(1) == q, "turn does not fit");
     demand(bool(x) != bool(target) && bool(x) == bool(y), "give x and y, or a target");
     demand(!x || (x->shape(0) == n && x->shape(1) == q), "x does not fit");
@@ -583,6 +650,8 @@ Out<T> outer_sums(const Sorted& entries, const std::vector<In<T, 2>>& factors, c
     p.side = entries.side();
     demand(entries.other.size() == factors.size(), "one factor per other mode");
     demand(int64_t(weights.size()) == entries.m, "weights do not fit the entries");
+    for (size_t f = 0; f < factors.size(); ++f)
+        demand(int64_t(factors[f].shape(0)) >= entries.extent[f], "a factor does not fit the entries");
     const Padded<T> padded = last_padded(factors, p.design);
     p.design.factor[factors.size() - 1] = padded.data;
     p.weights = weights.data();
@@ -596,12 +665,13 @@ template <class T>
 nb::tuple tucker_values(const Index& index, const In<T, 2>& small, const std::vector<In<T, 2>>& factors,
                         optional<Any<T>> y) {
     Values<T> p;
-    demand(index.size() == factors.size() + 1, "one index per mode");
+    demand(index.size() == factors.size() + 1 && index.size() < MAX_MODES, "one index per mode");
     const int64_t m = index[0].size();
     same_size<T>(y, m, "y does not fit the entries");
     for (size_t k = 0; k < index.size(); ++k) {
         demand(int64_t(index[k].size()) == m, "index arrays must have the same length");
         p.index[k] = index[k].data();
+        p.extent[k] = k ? factors[k - 1].shape(0) : small.shape(0);
     }
     const Padded<T> padded = last_padded(factors, p.design);
     p.design.factor[factors.size() - 1] = padded.data;
@@ -698,6 +768,7 @@ template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> obs
                     count += row[j] == row[j];
                 }
             const int64_t to = starts[r];
+            unchanged(count == starts[r + 1] - to);
             int64_t rest = r;
             for (size_t k = d > 1 ? d - 1 : 0; k-- > 0; rest /= int64_t(x.shape(k)))
                 std::fill(index[k] + to, index[k] + to + count, rest % int64_t(x.shape(k)));
@@ -784,15 +855,17 @@ template <class T> T kth_magnitude(const Any<T>& x, int64_t k) {
     std::vector<std::vector<U>> same(groups);
     share(groups, [&](int64_t g) {
         auto& found = same[g];
-        found.resize(counts[g][bin] + 1);
+        const int64_t most = counts[g][bin];
+        found.resize(most + 1);
         int64_t kept = 0;
         for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) {
             found[kept] = ordered(std::abs(from[e]));
-            kept += digit(e) == bin;
+            kept += digit(e) == bin && kept < most;
         }
         found.resize(kept);
     });
     for (int64_t g = 1; g < groups; ++g) same[0].insert(same[0].end(), same[g].begin(), same[g].end());
+    unchanged(k < int64_t(same[0].size()));
     std::vector<uint32_t> room(1 << DIGIT);
     return number<T>(select(same[0].data(), int64_t(same[0].size()), k, room.data()));
 }
@@ -919,6 +992,7 @@ NB_MODULE(_compiled, m) {
     m.def("nothing", nothing);
     m.def("distinct", distinct);
     m.def("parts", parts);
+    m.def("fail_at", [](int64_t piece) { failing = piece; });
     m.def("get_num_threads", threads);
     m.def("set_num_threads", [](int n) { limit = n; });
     m.def("arranged", arranged<uint8_t>, nb::arg(), nb::arg().noconvert());
