@@ -173,12 +173,37 @@ struct Pieces {
     int64_t last(int64_t k) const { return std::min(n, (k + 1) * size); }
 };
 
-template <class F> void each(const Pieces& pieces, F work) {
+// Divide rows into ranges of about equal cost, which is that of their entries and their own; a
+// multiple of `unit` rows each. Some may be empty.
+struct Cuts {
+    std::vector<int64_t> bounds;
+    int64_t count;
+    Cuts(const Side& side, int64_t per_entry, int64_t per_row, int64_t unit = 1) {
+        auto cost = [&](int64_t i) { return side.starts[i] * per_entry + i * per_row; };
+        count = std::clamp<int64_t>(cost(side.rows) / PIECE, 1, 512);
+        bounds.push_back(0);
+        for (int64_t k = 1; k < count; ++k) {
+            const int64_t wanted = cost(side.rows) / count * k;
+            int64_t low = bounds.back(), high = side.rows;
+            while (low < high) {
+                const int64_t middle = low + (high - low) / 2;
+                if (cost(middle) < wanted) low = middle + 1;
+                else high = middle;
+            }
+            bounds.push_back(std::min(side.rows, (low + unit - 1) / unit * unit));
+        }
+        bounds.push_back(side.rows);
+    }
+    int64_t first(int64_t k) const { return bounds[k]; }
+    int64_t last(int64_t k) const { return bounds[k + 1]; }
+};
+
+template <class P, class F> void each(const P& pieces, F work) {
     nb::gil_scoped_release release;
     share(pieces.count, [&](int64_t k) { work(pieces.first(k), pieces.last(k)); });
 }
 
-template <class F> double add_up(const Pieces& pieces, F work) {
+template <class P, class F> double add_up(const P& pieces, F work) {
     std::vector<double> parts(pieces.count);
     {
         nb::gil_scoped_release release;
@@ -249,6 +274,15 @@ template <class T> struct Padded {
             std::memcpy(copy.data() + i * width, from + i * q, q * sizeof(T));
         data = copy.data();
     }
+};
+
+// Memory on large pages that is not cleared.
+template <class T> struct Room {
+    T* data;
+    explicit Room(int64_t n) : data(static_cast<T*>(reserved(std::max<int64_t>(1, n) * sizeof(T)))) {}
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+    ~Room() { std::free(data); }
 };
 
 // ---- the instruction set of this processor
@@ -510,14 +544,14 @@ template <class T> struct Prepared {
     explicit Prepared(const In<T, 2>& M) {
         kept.emplace_back(M.data(), int64_t(M.shape(0)), int64_t(M.shape(1)));
         design.q = M.shape(1);
-        design.qp = kept.back().width;
+        design.qp = design.stride = kept.back().width;
         design.table = kept.back().data;
     }
     // Combinations of rows: table (n, terms, q), and factors whose widths multiply to terms.
     Prepared(const In<T, 3>& M, const std::vector<In<T, 2>>& factors) {
         kept.emplace_back(M.data(), int64_t(M.shape(0) * M.shape(1)), int64_t(M.shape(2)));
         design.q = M.shape(2);
-        design.qp = kept.back().width;
+        design.qp = design.stride = kept.back().width;
         design.table = kept.back().data;
         design.terms = M.shape(1);
         with(factors);
@@ -558,9 +592,60 @@ nb::tuple one_pass(const Sorted& entries, const In<T, 2>& M, optional<In<T, 2>> 
     nb::object residual = nb::none(), sum = nb::none();
     if (residuals) residual = nb::cast(made<T>({size_t(entries.m)}, &p.residual));
     if (sums) sum = nb::cast(made<T>({size_t(p.side.rows), M.shape(1)}, &p.sums));
-    const double squares = add_up(Pieces(p.side.rows, entries.m * p.design.qp * 2),
+    const double squares = add_up(Cuts(p.side, p.design.qp * 2, p.design.qp),
                                   [&](int64_t a, int64_t b) { return table<T>().pass(p, a, b); });
     return nb::make_tuple(squares, residual, sum);
+}
+
+// Rows with so many entries that their systems are formed in parts, segments of equal length.
+struct Segments {
+    std::vector<int64_t> rows, parts{0}, row, first, last;
+    Segments(const Side& side) {
+        const int64_t length = std::max<int64_t>(1 << 14, side.starts[side.rows] >> 8);
+        for (int64_t i = 0; i < side.rows; ++i) {
+            if (side.starts[i + 1] - side.starts[i] < 2 * length) continue;
+            for (int64_t e = side.starts[i]; e < side.starts[i + 1]; e += length) {
+                row.push_back(i);
+                first.push_back(e);
+                last.push_back(std::min(e + length, side.starts[i + 1]));
+            }
+            rows.push_back(i);
+            parts.push_back(int64_t(row.size()));
+        }
+    }
+};
+
+// Solve the rows. What is added up over them: the inverses, and NUMBERS numbers.
+template <class T> void solve_all(Solve<T>& p, bool spread, double* total, double* numbers) {
+    const int64_t q = p.design.q, qp = p.design.qp;
+    const int64_t work = p.steps ? 2 * p.steps : q / 2 + 4;
+    const Cuts cuts(p.side, qp * work, qp * q * (p.steps ? 2 * p.steps : spread ? q : q / 2 + 4), 4);
+    std::vector<double> sums(cuts.count * (spread ? q * q : 0), 0.0), others(cuts.count * NUMBERS, 0.0);
+    const int64_t size = (qp + 2) * qp + SUMS;
+    nb::gil_scoped_release release;
+    std::vector<double> parts;
+    optional<Segments> segments;
+    if (!p.steps) {
+        segments.emplace(p.side);
+        parts.resize(segments->row.size() * size);
+        share(int64_t(segments->row.size()), [&](int64_t k) {
+            table<T>().part(p, segments->row[k], segments->first[k], segments->last[k], parts.data() + k * size);
+        });
+        p.longs = int64_t(segments->rows.size());
+        p.long_rows = segments->rows.data();
+        p.long_parts = segments->parts.data();
+        p.parts = parts.data();
+    }
+    share(cuts.count, [&](int64_t k) {
+        Solve<T> own = p;
+        own.total = spread ? sums.data() + k * q * q : nullptr;
+        own.numbers = numbers ? others.data() + k * NUMBERS : nullptr;
+        table<T>().solve(own, cuts.first(k), cuts.last(k));
+    });
+    for (int64_t piece = 0; piece < cuts.count; ++piece) {
+        for (int64_t k = 0; spread && k < q * q; ++k) total[k] += sums[piece * q * q + k];
+        for (int64_t k = 0; numbers && k < NUMBERS; ++k) numbers[k] += others[piece * NUMBERS + k];
+    }
 }
 
 template <class T>
@@ -576,6 +661,7 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     const size_t n = p.side.rows, q = p.design.q;
     demand(entries.other.size() == factors.size() + 1 && lead >= 0 && lead <= int(factors.size()),
            "the design does not fit the modes");
+    demand(!factors.empty() || p.design.terms == 1, "the factors do not fit the table");
     // the mode of the table comes first
     std::rotate(p.side.other, p.side.other + lead, p.side.other + lead + 1);
     std::vector<int64_t> extent = entries.extent;
@@ -606,25 +692,86 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     p.tol = tol;
     nb::object diagonals = nb::none(), total = nb::none();
     nb::object step = nb::cast(made<T>({n, q}, &p.step));
-    const int64_t work = p.steps ? 2 * p.steps : int64_t(q) / 2 + 4;
-    const Pieces pieces(p.side.rows, (entries.m + int64_t(n * q)) * p.design.qp * work, 4);
     if (spread) diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
-    std::vector<double> sums(spread ? pieces.count * q * q : 0, 0.0);
-    each(pieces, [&](int64_t a, int64_t b) {
-        Solve<T> own = p;
-        own.total = spread ? sums.data() + a / pieces.size * int64_t(q * q) : nullptr;
-        table<T>().solve(own, a, b);
-    });
+    std::vector<double> sum(q * q, 0.0);
+    solve_all<T>(p, spread, sum.data(), nullptr);
     if (spread) {
         T* whole_sum;
         total = nb::cast(made<T>({q, q}, &whole_sum));
-        for (size_t k = 0; k < q * q; ++k) {
-            double sum = 0;
-            for (int64_t piece = 0; piece < pieces.count; ++piece) sum += sums[piece * q * q + k];
-            whole_sum[k] = T(sum);
-        }
+        for (size_t k = 0; k < q * q; ++k) whole_sum[k] = T(sum[k]);
     }
     return nb::make_tuple(step, diagonals, total);
+}
+
+// The same for the rows of a matrix in coordinates as they come, with a prior, where the other
+// matrix is not known exactly: its rows M have variances (of their first columns, as many as are
+// given). What X has beside is own[i] given[j, 0]; the variance of the latter is given[j, 1].
+template <class T>
+nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& x, const In<T, 1>& y,
+                      const In<T, 2>& variances, const In<T, 1>& ridge, const In<double, 1>& sizes,
+                      optional<In<T, 1>> own, optional<In<T, 2>> given, optional<In<T, 1>> root,
+                      optional<In<uint8_t, 1>> kept, double jitter) {
+    Solve<T> p;
+    p.side = entries.side();
+    const size_t n = p.side.rows, q = M.shape(1), others = M.shape(0), known = variances.shape(1);
+    demand(entries.other.size() == 1, "matrices only");
+    demand(int64_t(others) >= entries.extent[0], "M does not fit the entries");
+    demand(x.shape(0) == n && x.shape(1) == q, "x does not fit");
+    demand(variances.shape(0) == others && known <= q, "variances do not fit");
+    demand(ridge.size() == q && sizes.size() == q, "ridge does not fit");
+    demand(bool(own) == bool(given), "give both of what X has beside, or none");
+    demand(!own || (own->size() == n && given->shape(0) == others && given->shape(1) == 2), "own does not fit");
+    demand(int64_t(y.size()) == entries.m, "y does not fit the entries");
+    demand(!root || int64_t(root->size()) == entries.m, "root does not fit the entries");
+    demand(!kept || int64_t(kept->size()) == entries.m, "kept does not fit the entries");
+    constexpr int64_t lanes = 32 / sizeof(T);
+    Design<T>& d = p.design;
+    d.q = q;
+    d.qp = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
+    const int64_t after = d.qp + d.qp * int64_t(sizeof(float)) / int64_t(sizeof(T));
+    d.stride = after + (own ? lanes : 0);
+    Room<T> rows(others * d.stride);  // side by side, because they are needed at a time
+    const Pieces pieces(others, others * d.stride * 8);
+    const T *vectors = M.data(), *doubts = variances.data(), *beside = given ? given->data() : nullptr;
+    std::vector<double> units(d.qp, 0.0), largest(pieces.count * d.qp, 0.0);
+    each(pieces, [&](int64_t a, int64_t b) {
+        double* most = largest.data() + a / pieces.size * d.qp;
+        for (int64_t i = a; i < b; ++i)
+            for (int64_t k = 0; k < int64_t(known); ++k) most[k] = std::max(most[k], double(doubts[i * known + k]));
+    });
+    for (int64_t k = 0; k < int64_t(largest.size()); ++k) units[k % d.qp] = std::max(units[k % d.qp], largest[k]);
+    std::vector<double> inverse(d.qp, 0.0);
+    for (int64_t k = 0; k < d.qp; ++k) inverse[k] = units[k] > 0 ? 1 / units[k] : 0;
+    each(pieces, [&](int64_t a, int64_t b) {
+        for (int64_t i = a; i < b; ++i) {
+            T* to = rows.data + i * d.stride;
+            float* doubt = reinterpret_cast<float*>(to + d.qp);
+            for (int64_t k = 0; k < d.qp; ++k) to[k] = k < int64_t(q) ? vectors[i * q + k] : T(0);
+            for (int64_t k = 0; k < d.qp; ++k)
+                doubt[k] = k < int64_t(known) ? float(double(doubts[i * known + k]) * inverse[k]) : 0.0f;
+            for (int64_t k = 0; beside && k < lanes; ++k) to[after + k] = k < 2 ? beside[i * 2 + k] : T(0);
+        }
+    });
+    d.table = rows.data;
+    p.x = x.data();
+    p.y = y.data();
+    p.root = root ? root->data() : nullptr;
+    p.kept = kept ? kept->data() : nullptr;
+    p.ridge = ridge.data();
+    p.same_ridge = true;
+    p.sizes = sizes.data();
+    p.unsure = units.data();
+    p.beside = own ? own->data() : nullptr;
+    p.jitter = jitter;
+    nb::object step = nb::cast(made<T>({n, q}, &p.step)), diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
+    T* whole_sum;
+    nb::object total = nb::cast(made<T>({q, q}, &whole_sum));
+    std::vector<double> sum(q * q, 0.0);
+    double numbers[NUMBERS] = {};
+    solve_all<T>(p, true, sum.data(), numbers);
+    for (size_t k = 0; k < q * q; ++k) whole_sum[k] = T(sum[k]);
+    return nb::make_tuple(step, diagonals, total, numbers[BEFORE], numbers[AFTER], numbers[SEEN],
+                          numbers[FROM_ROWS], numbers[FROM_OTHERS]);
 }
 
 // Factors of which the last is padded, as `outer` and `values` want them.
@@ -656,8 +803,8 @@ Out<T> outer_sums(const Sorted& entries, const std::vector<In<T, 2>>& factors, c
     p.design.factor[factors.size() - 1] = padded.data;
     p.weights = weights.data();
     auto result = made<T>({size_t(p.side.rows), size_t(p.design.terms * p.design.q)}, &p.sums);
-    each(Pieces(p.side.rows, entries.m * p.design.terms * p.design.qp * 2),
-         [&](int64_t a, int64_t b) { table<T>().outer(p, a, b); });
+    const int64_t work = p.design.terms * p.design.qp;
+    each(Cuts(p.side, 2 * work, work), [&](int64_t a, int64_t b) { table<T>().outer(p, a, b); });
     return result;
 }
 
@@ -902,7 +1049,7 @@ template <class T> Out<T> row_medians(const Sorted& entries, const In<T, 1>& x) 
     T* out;
     auto result = made<T>({size_t(side.rows)}, &out);
     const T* from = x.data();
-    each(Pieces(side.rows, entries.m * 16), [&](int64_t a, int64_t b) {
+    each(Cuts(side, 16, 16), [&](int64_t a, int64_t b) {
         std::vector<typename Bits<T>::type> row;
         std::vector<uint32_t> room(1 << DIGIT);
         for (int64_t i = a; i < b; ++i) {
@@ -959,6 +1106,8 @@ template <class T> void bind(nb::module_& m) {
     m.def("solve_rows", solve_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
           nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+    m.def("update_rows", update_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg());
     m.def("outer_sums", outer_sums<T>, nb::arg(), nb::arg().noconvert(), nb::arg().noconvert());
     m.def("tucker_values", tucker_values<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg().none());
     m.def("dense", dense<T>, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),

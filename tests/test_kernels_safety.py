@@ -1,4 +1,4 @@
-"""The compiled kernels answer with an exception, whatever goes wrong, and never by ending Python."""
+"""The compiled kernels answer with an exception whatever goes wrong, and never end Python."""
 
 import os
 import subprocess
@@ -42,6 +42,8 @@ def calls(dtype):
     side = C.sorted([i, j], [N1, N2], 0)
     given = (side, R[:, None, :], [], 0, eye)
     plain = (x, None, y, None, None, None, None)
+    ones = np.ones(Q, dtype)
+    uncertain = (side, R, x, y, R * R, ones, np.ones(Q), None, None, None, None, 1e-10)
     cube = C.sorted([i, j, i % 7], [N1, N2, 7], 0)
     small, third = rng.random((N1, 2 * Q)).astype(dtype), rng.random((7, 2)).astype(dtype)
     return {
@@ -50,6 +52,7 @@ def calls(dtype):
         "arranged": lambda: C.arranged(side, y),
         "one_pass": lambda: C.one_pass(side, R, x, y, None, True, True),
         "solve_rows": lambda: C.solve_rows(*given, *plain, 1e-10, 0, 0.0, True),
+        "update_rows": lambda: C.update_rows(*uncertain),
         "conjugate gradients": lambda: C.solve_rows(*given, *plain, 1e-10, 3, 0.0, False)[0],
         "outer_sums": lambda: C.outer_sums(cube, [R, third], y),
         "tucker_values": lambda: C.tucker_values([i, i % 7, j], small, [third, R], y),
@@ -247,6 +250,12 @@ def test_matrices_with_too_few_rows_are_refused(dtype):
     eye = np.eye(2, dtype=dtype)
     with pytest.raises(ValueError, match="fit the entries"):
         C.solve_rows(side, short[:, None, :], [], 0, eye, *given)
+    ones, x = np.ones(2, dtype), np.ones((2, 2), dtype)
+    rest = ones, np.ones(2), None, None, None, None, 1e-10
+    with pytest.raises(ValueError, match="fit the entries"):
+        C.update_rows(side, short, x, w, short, *rest)
+    with pytest.raises(ValueError, match="variances do not fit"):
+        C.update_rows(side, np.ones((5, 2), dtype), x, w, short, *rest)
     cube = C.sorted([i, j, i], [2, 5, 2], 0)
     pair = np.ones((2, 1), dtype)
     with pytest.raises(ValueError, match="fit the entries"):

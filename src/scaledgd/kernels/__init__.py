@@ -19,7 +19,17 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .design import Contracted, Design, Index, Products, Rows, RowSolution, RowSystem
+from .design import (
+    Contracted,
+    Design,
+    Index,
+    Products,
+    Rows,
+    RowSolution,
+    RowSystem,
+    RowUpdate,
+    UnsureRows,
+)
 from .entries import JITTER, Grid, Pattern, RowSystems, numbered
 
 Array = Any
@@ -36,7 +46,9 @@ __all__ = [
     "RowSolution",
     "RowSystem",
     "RowSystems",
+    "RowUpdate",
     "Rows",
+    "UnsureRows",
     "backend",
     "numbered",
 ]

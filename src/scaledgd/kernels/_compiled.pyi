@@ -30,6 +30,20 @@ def solve_rows(
     turn: Array,
     *rest: Any,
 ) -> tuple[Array, Array, Array]: ...
+def update_rows(
+    entries: Sorted,
+    M: Array,
+    x: Array,
+    y: Array,
+    variances: Array,
+    ridge: Array,
+    sizes: Array,
+    own: Array | None,
+    given: Array | None,
+    root: Array | None,
+    kept: Array | None,
+    jitter: float,
+) -> tuple[Array, Array, Array, float, float, float, float, float]: ...
 def outer_sums(entries: Sorted, factors: list[Array], weights: Array) -> Array: ...
 def tucker_values(
     index: list[Array], table: Array, factors: list[Array], y: Array | None

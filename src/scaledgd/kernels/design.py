@@ -181,6 +181,52 @@ class RowSystem:
     spread: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class UnsureRows:
+    """Row systems of a matrix x Mᵀ + own givenᵀ with a prior, where M and given are uncertain.
+
+    Attributes
+    ----------
+    M : array of shape (n, q)
+        The vectors v, rows of the matrix of the other mode.
+    variance : array of shape (n, r), r ≤ q
+        The variances of the first columns of M. The others are certain.
+    ridge : array of shape (q,)
+        What the prior adds to the diagonal of every system.
+    mode : int
+    own : array, optional
+        One number for every row, beside the rows that are solved for.
+    given : array of shape (n, 2), optional
+        What those are multiplied by, and its variances.
+    """
+
+    M: Array
+    variance: Array
+    ridge: Array
+    mode: int
+    own: Array | None = None
+    given: Array | None = None
+
+
+class RowUpdate(NamedTuple):
+    """The solutions of `UnsureRows`, and what is to be known for the level of the noise.
+
+    What rows are to be moved by, backwards, and the diagonals of the inverses of their systems,
+    both of shape (n, q); the sum of these inverses. Sums over all entries, by weight: squared
+    residuals before and after the step; weights; and the variance of X, as far as it comes from
+    the rows (in units of the noise), and the rest of it.
+    """
+
+    step: Array
+    diagonal: Array
+    total: Array
+    before: float
+    after: float
+    seen: float
+    from_rows: float
+    from_others: float
+
+
 class RowSolution(NamedTuple):
     """The solutions of the row systems, of shape (n, q).
 

@@ -24,7 +24,7 @@ from ..linalg import (
     unfold,
     whitening,
 )
-from .design import Design, Index, RowSolution, RowSystem, kronecker
+from .design import Design, Index, RowSolution, RowSystem, RowUpdate, UnsureRows, kronecker
 
 if TYPE_CHECKING:
     from .generic import Generic
@@ -176,6 +176,21 @@ class RowSystems:
         says so.
         """
         raise NotImplementedError
+
+    def update_rows(
+        self,
+        system: UnsureRows,
+        x: Array,
+        y: Array,
+        root: Array | None = None,
+        kept: Array | None = None,
+    ) -> RowUpdate | None:
+        """Return what rows x are to be moved by, their uncertainty, and sums over the entries.
+
+        In one pass over the entries; None where that is not possible or not cheaper. X and y
+        are multiplied by `root`, and entries that are not kept do not count.
+        """
+        return None
 
 
 class Grid(RowSystems):

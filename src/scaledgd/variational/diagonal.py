@@ -7,14 +7,19 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from ..factors import Bordered
+from ..kernels import RowSolution, RowUpdate, UnsureRows
+from ..linalg import epsilon
 from ..problems import View
-from .posterior import Posterior, Rows, positive, swapped
+from .posterior import Left, Posterior, Rows, positive, swapped
 
 Array = Any
 
 
-def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
+def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, Left | None]:
     """Return factors and posterior after both blocks were solved for in turn.
+
+    Also what is left after it, where kernels have added that up on the way.
 
     Parameters
     ----------
@@ -23,11 +28,17 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
     F : LowRank or Bordered
     posterior : Posterior
     """
-    coverage = view.coverage()
+    update = None
+    old = posterior.noise
     for k in (0, 1):
         if not F.blocks[k].shape[1]:
+            update = None
             continue  # offsets of one side, and no factors yet
-        solution = view.block_solution(k, at=F, ridge=posterior.ridge(F, k, coverage))
+        update = view.block_update(_unsure_rows(F, posterior, k), at=F)
+        solution: RowUpdate | RowSolution | None = update
+        if solution is None:
+            ridge = posterior.ridge(F, k, view.coverage())
+            solution = view.block_solution(k, at=F, ridge=ridge)
         F = F.moved(k, -solution.step)
         B, variance = F.blocks[k], posterior.noise * solution.diagonal
         prior = positive(array_namespace(B).mean(B * B + variance, axis=0))
@@ -38,7 +49,26 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
             total=swapped(posterior.total, k, posterior.noise * solution.total),
             covariance=None,
         )
-    return F, posterior
+    return F, posterior, None if update is None else _left(update, old, F)
+
+
+def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:
+    """The systems of the rows of a block, whose partner is not known exactly."""
+    r, variance, own, given = F.rank, posterior.variance[1 - k], None, None
+    if isinstance(F, Bordered):
+        own = (F.u, F.v)[k]
+    if own is not None:
+        columns = [F.blocks[1 - k][:, r:], variance[:, r:]]
+        given = array_namespace(F.L).concat(columns, axis=1)
+    return UnsureRows(F.partner(k), variance[:, :r], posterior.penalty(k), k, own, given)
+
+
+def _left(update: RowUpdate, noise: Any, F: Rows) -> Left:
+    """What is left after the last block was solved for with some noise."""
+    # a difference, of which rounding leaves no more than this
+    residual = max(update.after, epsilon(F.L) * update.before)
+    unsure = float(noise) * update.from_rows + update.from_others
+    return Left(residual + unsure, update.seen)
 
 
 def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:

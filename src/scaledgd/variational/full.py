@@ -16,14 +16,16 @@ from array_api_compat import array_namespace, device
 
 from ..linalg import identity, invert_systems
 from ..problems import View
-from .posterior import Posterior, Rows, positive, products, swapped
+from .posterior import Left, Posterior, Rows, positive, products, swapped
 
 Array = Any
 Some = TypeVar("Some", bound=Rows)
 
 
-def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
+def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, Left | None]:
     """Return factors and posterior after both blocks were solved for in turn.
+
+    What is left after it is not added up on the way.
 
     Parameters
     ----------
@@ -35,7 +37,7 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
     for k in (0, 1):
         if F.blocks[k].shape[1]:
             F, posterior = solved(view, F, posterior, k)
-    return F, posterior
+    return F, posterior, None
 
 
 def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Posterior]:

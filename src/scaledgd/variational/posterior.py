@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -18,6 +18,13 @@ Rows = LowRank | Bordered
 
 HOLD = 1e30
 """A finite ridge that holds a column at zero."""
+
+
+class Left(NamedTuple):
+    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w."""
+
+    squares: float
+    seen: float
 
 
 @dataclass(frozen=True, eq=False)
