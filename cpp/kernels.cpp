@@ -610,6 +610,137 @@ void part(const Solve<T>& p, int64_t row, int64_t first, int64_t last, double* s
     std::memcpy(sums, formed.G, formed.size() * sizeof(double));
 }
 
+// sums += sum over entries of w rows[e][0 .. n), n a multiple of the lanes
+template <class T>
+void add_rows(const T* const* rows, const T* w, int64_t m, int64_t n, double* sums) {
+    constexpr int64_t W = Lanes<T>::count, MANY = 8;
+    for (int64_t j = 0; j < n; j += MANY * W) {
+        const int64_t width = n - j < MANY * W ? (n - j) / W : MANY;
+        vec<T> near[MANY];
+        for (int64_t k = 0; k < MANY; ++k) near[k] = vec<T>{};
+        if (width == MANY)
+            for (int64_t e = 0; e < m; ++e)
+                for (int64_t k = 0; k < MANY; ++k) near[k] += w[e] * load(rows[e] + j + k * W);
+        else
+            for (int64_t e = 0; e < m; ++e)
+                for (int64_t k = 0; k < width; ++k) near[k] += w[e] * load(rows[e] + j + k * W);
+        for (int64_t k = 0; k < width; ++k)
+            for (int64_t a = 0; a < W; ++a) sums[j + k * W + a] += near[k][a];
+    }
+}
+
+template <class T>
+void whole(const Whole<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t W = Lanes<T>::count;
+    const int64_t q = p.q, qp = p.qp, tp = p.tp, f = p.free, stride = qp + tp;
+    Scratch<T> vectors;
+    T* v = vectors.at_least(BLOCK * qp + 2 * BLOCK + 2 * qp);
+    T *y = v + BLOCK * qp, *w = y + BLOCK, *x = w + BLOCK, *g = x + qp;
+    Scratch<double> of_row, of_rows;
+    double* G = of_row.at_least(2 * qp * qp + tp + 2 * qp);
+    double *U = G + qp * qp, *triangle = U + qp * qp, *b = triangle + tp, *held = b + qp;
+    double* S = of_rows.at_least(FOUR * (2 * f * f + f + 2));  // G + U and U of four rows, and more
+    double *R = S + FOUR * f * f, *rhs = R + FOUR * f * f, *known = rhs + FOUR * f;
+    Scratch<four> lanes;
+    four* G4 = lanes.at_least(3 * f * f + 4 * f);
+    four *Z = G4 + f * f, *total = Z + f * f, *b4 = total + f * f, *inverse = b4 + f, *s = inverse + f, *t = s + f;
+    for (int64_t k = 0; k < f * f; ++k) total[k] = four{};
+    double numbers[NUMBERS] = {};
+    const T* rows[BLOCK];
+    for (int64_t i = first; i < last; i += FOUR) {
+        const int64_t count = last - i < FOUR ? last - i : FOUR;
+        for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
+        for (int64_t k = 0; k < f; ++k) b4[k] = four{};
+        for (int64_t lane = 0; lane < count; ++lane) {
+            const int64_t row = i + lane;
+            std::memset(G, 0, (2 * qp * qp + tp + 2 * qp) * sizeof(double));
+            for (int64_t k = 0; k < qp; ++k) x[k] = k < q ? p.x[row * q + k] : T(0);
+            double squares = 0, weight = 0;
+            for (int64_t e = p.side.starts[row], end = p.side.starts[row + 1]; e < end;) {
+                const int64_t m = end - e < BLOCK ? end - e : BLOCK;
+                for (int64_t a = 0; a < m; ++a) {
+                    rows[a] = p.table + int64_t(p.side.other[0][e + a]) * stride;
+                    const T root = p.root ? p.root[e + a] : T(1);
+                    for (int64_t k = 0; k < qp; k += W) store(v + a * qp + k, root * load(rows[a] + k));
+                    y[a] = p.y[e + a];
+                    w[a] = root * root;
+                    weight += w[a];
+                    rows[a] += qp;
+                }
+                add_gram(v, m, qp, G);
+                for (int64_t k = 0; k < qp; ++k) g[k] = 0;
+                squares += add_gradient(x, v, y, m, qp, g);
+                for (int64_t k = 0; k < q; ++k) b[k] += g[k];
+                add_rows(rows, w, m, tp, triangle);
+                e += m;
+            }
+            for (int64_t a = 0, at = 0; a < q; ++a)
+                for (int64_t c = a; c < q; ++c, ++at) U[a * qp + c] = U[c * qp + a] = triangle[at];
+            // what is not free is given, and as uncertain as U says
+            double spill = 0;
+            for (int64_t a = 0; a < q; ++a) {
+                double sum = 0;
+                for (int64_t c = 0; c < q; ++c) sum += U[a * qp + c] * double(x[c]);
+                held[a] = sum;
+                spill += sum * double(x[a]);
+            }
+            known[lane * 2] = spill;
+            known[lane * 2 + 1] = squares;
+            numbers[BEFORE] += squares;
+            numbers[SEEN] += weight;
+            for (int64_t a = 0; a < f; ++a) {
+                const int64_t ca = p.columns[a];
+                rhs[lane * f + a] = held[ca];
+                b4[a][lane] = b[ca] + held[ca] + p.ridge[a] * double(x[ca]);
+                for (int64_t c = a; c < f; ++c) {
+                    const int64_t at = ca * qp + p.columns[c];
+                    const double moment = G[at] + U[at];
+                    S[(lane * f + a) * f + c] = moment;
+                    R[(lane * f + a) * f + c] = U[at];
+                    G4[a * f + c][lane] = a == c ? moment + p.ridge[a] : moment;
+                }
+            }
+        }
+        for (int64_t k = 0; k < f; ++k) s[k] = b4[k];
+        factorise(G4, f, inverse, t);
+        forward(G4, inverse, b4, f);
+        backward(G4, inverse, b4, f);
+        invert(G4, inverse, f, t, Z);
+        for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
+        add_inverse(Z, inverse, f, G4);  // a lane without a row has no D^-1
+        for (int64_t a = 0; a < f; ++a)
+            for (int64_t c = a; c < f; ++c) total[a * f + c] += G4[a * f + c];
+        for (int64_t lane = 0; lane < count; ++lane) {
+            const int64_t row = i + lane;
+            double taken = 0, spill = known[lane * 2], own = 0;
+            for (int64_t a = 0; a < f; ++a) {
+                const double d = b4[a][lane], at = double(p.x[row * q + p.columns[a]]);
+                p.solved[row * f + a] = T(at - d);
+                const double* doubt = R + (lane * f + a) * f;
+                double bend = doubt[a] * d;  // d'U d, half of it above the diagonal
+                for (int64_t c = a + 1; c < f; ++c) bend += 2 * doubt[c] * b4[c][lane];
+                bend *= d;
+                const double tilt = 2 * d * rhs[lane * f + a];
+                // with (G + U + ridge) d = s, the step takes 2 g'd - d'G d off the squares
+                taken += d * s[a][lane] - tilt + p.ridge[a] * d * (d - 2 * at) + bend;
+                spill += bend - tilt;
+                for (int64_t c = a; c < f; ++c) {
+                    const double found = G4[a * f + c][lane];
+                    own += (a == c ? 1 : 2) * S[(lane * f + a) * f + c] * found;
+                    T* to = p.covariance + row * f * f;
+                    to[a * f + c] = to[c * f + a] = T(p.noise * found);
+                }
+            }
+            numbers[AFTER] += known[lane * 2 + 1] - taken;
+            numbers[FROM_ROWS] += own;
+            numbers[FROM_OTHERS] += spill > 0 ? spill : 0;
+        }
+    }
+    for (int64_t a = 0; a < f; ++a)
+        for (int64_t c = a; c < f; ++c) p.total[a * f + c] = p.total[c * f + a] = p.noise * add(total[a * f + c]);
+    for (int64_t k = 0; k < NUMBERS; ++k) p.numbers[k] = numbers[k];
+}
+
 // The same by conjugate gradients, whose cost grows with q and not with its square.
 template <class T>
 void solve_by_steps(const Solve<T>& p, int64_t first, int64_t last) {
@@ -889,7 +1020,7 @@ void within(Within<T>& p, int64_t first, int64_t last) {
 }
 
 template <class T> Table<T> table() {
-    return {pass<T>, solve<T>, part<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>};
+    return {pass<T>, solve<T>, part<T>, whole<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>};
 }
 
 }  // namespace

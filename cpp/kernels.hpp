@@ -91,6 +91,26 @@ enum { SQUARES, WEIGHT, BESIDE, SUMS };
 // entries, as far as it comes from the rows (to be multiplied by the noise), and the rest of it.
 enum { BEFORE, AFTER, SEEN, FROM_ROWS, FROM_OTHERS, NUMBERS };
 
+// Rows of a matrix that are solved for in some of their columns, where the vectors v have whole
+// covariances: rows of the table are v, padded, and the upper triangle of its covariance, row by row
+// and padded. The covariances of the solutions are asked for, too.
+template <class T> struct Whole {
+    Side side;
+    int64_t q = 0, qp = 0, tp = 0;                // columns; padded; of a triangle, padded
+    const T* table = nullptr;                     // (n, qp + tp)
+    const T* x = nullptr;                         // (rows, q)
+    const T* y = nullptr;
+    const T* root = nullptr;                      // of weights; X is multiplied by it, and y is
+    int64_t free = 0;
+    const int64_t* columns = nullptr;             // (free), rising
+    const double* ridge = nullptr;                // (free)
+    double noise = 1;                             // multiplies the inverses
+    T* solved = nullptr;                          // out (rows, free)
+    T* covariance = nullptr;                      // out (rows, free, free)
+    double* total = nullptr;                      // out (free, free)
+    double* numbers = nullptr;                    // out (NUMBERS), as above
+};
+
 // Sums over entries of w times the Kronecker product of all factors' rows: (rows, terms, q). The
 // last factor has q columns, padded, and the others terms in all.
 template <class T> struct Outer {
@@ -138,6 +158,7 @@ template <class T> struct Table {
     double (*pass)(const Pass<T>&, int64_t first, int64_t last);
     void (*solve)(const Solve<T>&, int64_t first, int64_t last);
     void (*part)(const Solve<T>&, int64_t row, int64_t first, int64_t last, double* sums);
+    void (*whole)(const Whole<T>&, int64_t first, int64_t last);
     void (*outer)(const Outer<T>&, int64_t first, int64_t last);
     double (*values)(const Values<T>&, int64_t first, int64_t last);
     double (*dense_rows)(const Dense<T>&, int64_t first, int64_t last);

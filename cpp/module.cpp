@@ -774,6 +774,79 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
                           numbers[FROM_ROWS], numbers[FROM_OTHERS]);
 }
 
+// Rows of a matrix, solved for in some columns, with whole covariances: those of the columns `known`
+// of the rows of M are C, and the others are certain.
+template <class T>
+nb::tuple whole_rows(const Sorted& entries, const In<T, 2>& M, optional<In<T, 3>> C,
+                     const std::vector<int64_t>& known, const In<T, 2>& x, const In<T, 1>& y,
+                     optional<In<T, 1>> root, const std::vector<int64_t>& columns, const In<T, 1>& ridge,
+                     double noise) {
+    Whole<T> p;
+    p.side = entries.side();
+    const size_t n = p.side.rows, others = M.shape(0), f = columns.size(), g = known.size();
+    p.q = M.shape(1);
+    demand(entries.other.size() == 1, "matrices only");
+    demand(int64_t(others) >= entries.extent[0], "M does not fit the entries");
+    demand(!C || (C->shape(0) == others && C->shape(1) == g && C->shape(2) == g), "C does not fit");
+    demand(x.shape(0) == n && int64_t(x.shape(1)) == p.q, "x does not fit");
+    demand(int64_t(y.size()) == entries.m, "y does not fit the entries");
+    demand(!root || int64_t(root->size()) == entries.m, "root does not fit the entries");
+    demand(ridge.size() == f, "ridge does not fit");
+    for (const auto* some : {&known, &columns})
+        for (size_t k = 0; k < some->size(); ++k)
+            demand((*some)[k] >= 0 && (*some)[k] < p.q && (!k || (*some)[k] > (*some)[k - 1]), "no such column");
+    constexpr int64_t lanes = 32 / sizeof(T);
+    p.qp = std::max<int64_t>(1, (p.q + lanes - 1) / lanes) * lanes;
+    p.tp = std::max<int64_t>(1, (p.q * (p.q + 1) / 2 + lanes - 1) / lanes) * lanes;
+    Room<T> rows(others * (p.qp + p.tp));
+    const T *vectors = M.data(), *spread = C ? C->data() : nullptr;
+    each(Pieces(others, others * (p.qp + p.tp) * 4), [&](int64_t a, int64_t b) {
+        for (int64_t i = a; i < b; ++i) {
+            T *to = rows.data + i * (p.qp + p.tp), *triangle = to + p.qp;
+            std::memset(to, 0, (p.qp + p.tp) * sizeof(T));
+            std::copy(vectors + i * p.q, vectors + (i + 1) * p.q, to);
+            for (size_t k = 0; spread && k < g; ++k)
+                for (size_t j = k; j < g; ++j) {
+                    const int64_t row = known[k], before = row * p.q - row * (row - 1) / 2;
+                    triangle[before + known[j] - row] = spread[(i * g + k) * g + j];
+                }
+        }
+    });
+    p.table = rows.data;
+    p.x = x.data();
+    p.y = y.data();
+    p.root = root ? root->data() : nullptr;
+    p.free = int64_t(f);
+    p.columns = columns.data();
+    const std::vector<double> held(ridge.data(), ridge.data() + f);
+    p.ridge = held.data();
+    p.noise = noise;
+    nb::object solved = nb::cast(made<T>({n, f}, &p.solved));
+    nb::object covariance = nb::cast(made<T>({n, f, f}, &p.covariance));
+    T* sum;
+    nb::object total = nb::cast(made<T>({f, f}, &sum));
+    const Cuts cuts(p.side, p.qp * p.qp + 2 * p.tp, p.qp * p.qp * p.qp, 4);
+    std::vector<double> sums(cuts.count * f * f, 0.0), others_sums(cuts.count * NUMBERS, 0.0);
+    {
+        nb::gil_scoped_release release;
+        share(cuts.count, [&](int64_t k) {
+            Whole<T> own = p;
+            own.total = sums.data() + k * f * f;
+            own.numbers = others_sums.data() + k * NUMBERS;
+            table<T>().whole(own, cuts.first(k), cuts.last(k));
+        });
+    }
+    double numbers[NUMBERS] = {};
+    std::vector<double> whole_sum(f * f, 0.0);
+    for (int64_t piece = 0; piece < cuts.count; ++piece) {
+        for (size_t k = 0; k < f * f; ++k) whole_sum[k] += sums[piece * f * f + k];
+        for (int64_t k = 0; k < NUMBERS; ++k) numbers[k] += others_sums[piece * NUMBERS + k];
+    }
+    for (size_t k = 0; k < f * f; ++k) sum[k] = T(whole_sum[k]);
+    return nb::make_tuple(solved, covariance, total, numbers[BEFORE], numbers[AFTER], numbers[SEEN],
+                          numbers[FROM_ROWS], numbers[FROM_OTHERS]);
+}
+
 // Factors of which the last is padded, as `outer` and `values` want them.
 template <class T> Padded<T> last_padded(const std::vector<In<T, 2>>& factors, Design<T>& d) {
     demand(!factors.empty() && factors.size() < MAX_MODES, "one factor per other mode");
@@ -1108,6 +1181,8 @@ template <class T> void bind(nb::module_& m) {
           nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
     m.def("update_rows", update_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg());
+    m.def("whole_rows", whole_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg().none(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
     m.def("outer_sums", outer_sums<T>, nb::arg(), nb::arg().noconvert(), nb::arg().noconvert());
     m.def("tucker_values", tucker_values<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg().none());
     m.def("dense", dense<T>, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),

@@ -44,6 +44,7 @@ def calls(dtype):
     plain = (x, None, y, None, None, None, None)
     ones = np.ones(Q, dtype)
     uncertain = (side, R, x, y, R * R, ones, np.ones(Q), None, None, None, None, 1e-10)
+    spread = R[:, :, None] * R[:, None, :]
     cube = C.sorted([i, j, i % 7], [N1, N2, 7], 0)
     small, third = rng.random((N1, 2 * Q)).astype(dtype), rng.random((7, 2)).astype(dtype)
     return {
@@ -53,6 +54,9 @@ def calls(dtype):
         "one_pass": lambda: C.one_pass(side, R, x, y, None, True, True),
         "solve_rows": lambda: C.solve_rows(*given, *plain, 1e-10, 0, 0.0, True),
         "update_rows": lambda: C.update_rows(*uncertain),
+        "whole_rows": lambda: C.whole_rows(
+            side, R, spread, [*range(Q)], x, y, None, [*range(Q)], ones, 0.5
+        ),
         "conjugate gradients": lambda: C.solve_rows(*given, *plain, 1e-10, 3, 0.0, False)[0],
         "outer_sums": lambda: C.outer_sums(cube, [R, third], y),
         "tucker_values": lambda: C.tucker_values([i, i % 7, j], small, [third, R], y),
@@ -256,6 +260,13 @@ def test_matrices_with_too_few_rows_are_refused(dtype):
         C.update_rows(side, short, x, w, short, *rest)
     with pytest.raises(ValueError, match="variances do not fit"):
         C.update_rows(side, np.ones((5, 2), dtype), x, w, short, *rest)
+    with pytest.raises(ValueError, match="fit the entries"):
+        C.whole_rows(side, short, None, [], x, w, None, [0], w[:1], 1.0)
+    for columns in ([2], [-1], [1, 0], [0, 0]):
+        with pytest.raises(ValueError, match="no such column"):
+            C.whole_rows(
+                side, np.ones((5, 2), dtype), None, [], x, w, None, columns, w[: len(columns)], 1.0
+            )
     cube = C.sorted([i, j, i], [2, 5, 2], 0)
     pair = np.ones((2, 1), dtype)
     with pytest.raises(ValueError, match="fit the entries"):

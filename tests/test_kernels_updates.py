@@ -34,6 +34,10 @@ def case(dtype, q, known, beside, weighted, trimmed, seed=0, mode=0):
     return cpp.Cpp().pattern(index, SHAPE), system, (x, y, root, kept)
 
 
+def flat(found):
+    return [*found[:3], *found.sums]
+
+
 def by_hand(pattern, system, x, y, root, kept):
     """The same row by row, in double precision."""
     M, V, mode = np.float64(system.M), np.float64(system.variance), system.mode
@@ -75,7 +79,8 @@ def test_uncertain_rows(dtype, q, beside, weighted, trimmed, mode):
     found = pattern.update_rows(system, *given)
     expected = by_hand(pattern, system, *given)
     tol = 1e-6 if dtype == np.float64 else 3e-3
-    for name, a, b in zip(found._fields, found, expected, strict=True):
+    names = *found._fields[:3], *found.sums._fields
+    for name, a, b in zip(names, flat(found), expected, strict=True):
         size = np.abs(b).max() if np.ndim(b) else max(abs(b), 1e-2 * expected[3])
         assert np.abs(np.asarray(a) - b).max() <= tol * size, name
 
@@ -85,9 +90,9 @@ def test_variances_may_be_of_any_size():
     pattern, system, given = case(np.float64, 5, 5, False, False, False)
     tiny = replace(system, variance=system.variance * 1e-60, ridge=system.ridge * 1e-60)
     found = pattern.update_rows(tiny, *given)
-    assert found.from_others == pytest.approx(by_hand(pattern, tiny, *given)[-1], rel=1e-6)
+    assert found.sums.from_others == pytest.approx(by_hand(pattern, tiny, *given)[-1], rel=1e-6)
     certain = replace(system, variance=0 * system.variance)
-    assert pattern.update_rows(certain, *given).from_others == 0
+    assert pattern.update_rows(certain, *given).sums.from_others == 0
 
 
 def test_collinear_vectors_are_left_to_better_coordinates():
@@ -115,7 +120,7 @@ def test_a_column_with_very_many_entries_is_formed_in_parts(dtype):
         C.set_num_threads(number)
         pattern = cpp.Cpp().pattern(index, shape)
         plain = pattern.step_rows(RowSystem(Rows(L, 0), 1), x, y)
-        found.append([*pattern.update_rows(system, x, y), plain.step])
+        found.append([*flat(pattern.update_rows(system, x, y)), plain.step])
     C.set_num_threads(before)
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
@@ -153,8 +158,8 @@ def problems(dtype):
     ]
 
 
-def swept(problem, F, sweeps=4):
-    return sg.solve(problem, F, sg.Variational(), max_iter=sweeps).state
+def swept(problem, F, sweeps=4, method=None):
+    return sg.solve(problem, F, method or sg.Variational(), max_iter=sweeps).state
 
 
 @pytest.mark.parametrize("which", range(7))
@@ -175,6 +180,45 @@ def test_sweeps_are_those_of_the_array_api(dtype, which, monkeypatch):
         if dtype == np.float32:
             continue  # where a column vanishes, whitening in single precision drops its variance
         assert np.abs(a - b).max(initial=0) <= 10 * tol * np.abs(b).max(initial=0)
+
+
+WHOLE = [
+    sg.Variational(full=True),
+    sg.Variational(full=True, columns=True),
+    sg.Variational(full=True, columns=True, freedom=4.0),
+]
+
+
+@pytest.mark.parametrize("method", WHOLE, ids=["plain", "columns", "heavy tails"])
+@pytest.mark.parametrize("which", range(7))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sweeps_with_whole_covariances_are_those_of_the_array_api(
+    dtype, which, method, monkeypatch
+):
+    problem, F = problems(dtype)[which]
+    ours = swept(problem, F, 4, method)
+    monkeypatch.setattr(cpp.CppPattern, "compiled", False)
+    theirs = swept(problem, F, 4, method)
+    tol = 1e-9 if dtype == np.float64 else 1e-2
+    X, Y = ours.factors.full(), theirs.factors.full()
+    assert np.abs(X - Y).max() <= tol * np.abs(Y).max()
+    P, Q = ours.memory.method, theirs.memory.method
+    assert float(P.noise) == pytest.approx(float(Q.noise), rel=10 * tol)
+    for a, b in zip((*P.prior, *P.total), (*Q.prior, *Q.total), strict=True):
+        assert a.dtype == b.dtype == np.dtype(dtype)
+        assert np.abs(a - b).max(initial=0) <= 100 * tol * np.abs(b).max(initial=0)
+    for C, D in zip(P.covariance, Q.covariance, strict=True):
+        assert C.shape == D.shape
+        assert np.abs(C - D).max(initial=0) <= 100 * tol * np.abs(D).max(initial=0)
+
+
+def test_exact_data_leave_no_noise():
+    """What is left is a difference of sums, and must not end where rounding begins."""
+    problem, truth = sg.datasets.matrix_completion(90, 80, rank=3, kappa=10, p=0.5, rng=0)
+    for full in (False, True):
+        state = swept(problem, sg.spectral(3), 60, sg.Variational(full=full))
+        assert sg.metrics.relative_error(state.factors, truth) < 1e-11
+        assert state.memory.method.noise < 1e-22 * float(np.mean(problem.y**2))
 
 
 def test_a_sweep_writes_nothing_of_the_size_of_the_data():
@@ -198,7 +242,8 @@ def test_a_sweep_writes_nothing_of_the_size_of_the_data():
     assert not asked
 
 
-def test_sweeps_are_the_same_to_the_bit_for_every_number_of_threads():
+@pytest.mark.parametrize("full", [False, True])
+def test_sweeps_are_the_same_to_the_bit_for_every_number_of_threads(full):
     rng = np.random.default_rng(0)
     i, j = rng.integers(0, 2000, 200_000), rng.integers(0, 1500, 200_000) ** 2 // 1500
     flat = np.unique(i * 1500 + j)
@@ -207,7 +252,8 @@ def test_sweeps_are_the_same_to_the_bit_for_every_number_of_threads():
     before, found = C.get_num_threads(), []
     for number in (1, 2, 3, 7):
         C.set_num_threads(number)
-        state = swept(sg.Observed(sg.Entries(index, (2000, 1500)), y), F, 3)
+        problem = sg.Observed(sg.Entries(index, (2000, 1500)), y)
+        state = swept(problem, F, 3, sg.Variational(full=full))
         posterior = state.memory.method
         found.append([*state.factors.blocks, *posterior.variance, np.asarray(posterior.noise)])
     C.set_num_threads(before)

@@ -28,7 +28,10 @@ from .design import (
     RowSolution,
     RowSystem,
     RowUpdate,
+    Sums,
     UnsureRows,
+    WholeRows,
+    WholeUpdate,
 )
 from .entries import JITTER, Grid, Pattern, RowSystems, numbered
 
@@ -48,7 +51,10 @@ __all__ = [
     "RowSystems",
     "RowUpdate",
     "Rows",
+    "Sums",
     "UnsureRows",
+    "WholeRows",
+    "WholeUpdate",
     "backend",
     "numbered",
 ]

@@ -44,6 +44,18 @@ def update_rows(
     kept: Array | None,
     jitter: float,
 ) -> tuple[Array, Array, Array, float, float, float, float, float]: ...
+def whole_rows(
+    entries: Sorted,
+    M: Array,
+    C: Array | None,
+    known: list[int],
+    x: Array,
+    y: Array,
+    root: Array | None,
+    columns: list[int],
+    ridge: Array,
+    noise: float,
+) -> tuple[Array, Array, Array, float, float, float, float, float]: ...
 def outer_sums(entries: Sorted, factors: list[Array], weights: Array) -> Array: ...
 def tucker_values(
     index: list[Array], table: Array, factors: list[Array], y: Array | None

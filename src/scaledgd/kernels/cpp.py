@@ -14,7 +14,18 @@ import numpy as np
 
 from ..linalg import mode_product, whitening
 from . import threads as threads  # registers the kernels with threadpoolctl
-from .design import Contracted, Index, Rows, RowSolution, RowSystem, RowUpdate, UnsureRows
+from .design import (
+    Contracted,
+    Index,
+    Rows,
+    RowSolution,
+    RowSystem,
+    RowUpdate,
+    Sums,
+    UnsureRows,
+    WholeRows,
+    WholeUpdate,
+)
 from .entries import Grid, Pattern, jitter
 from .generic import Generic
 from .scipy import SciPy, SciPyPattern
@@ -172,6 +183,8 @@ class _Systems:
 
 class CppPattern(SciPyPattern):
     """Entries, sorted by each of their modes when that is first needed."""
+
+    compiled = True
 
     def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
         super().__init__(index, shape, backend)
@@ -347,7 +360,31 @@ class CppPattern(SciPyPattern):
             self._in_order(None if kept is None else kept.view(np.uint8), mode),
             jitter(M),
         )
-        return RowUpdate(*found)
+        return RowUpdate(*found[:3], Sums(*found[3:]))
+
+    def whole_rows(self, system: WholeRows, weights: Array, pulled: Array) -> WholeUpdate | None:
+        x, M, C_, mode = system.x, system.M, system.covariance, system.mode
+        if len(self.shape) != 2 or not suits(x, M, C_, system.ridge, weights, pulled):
+            return None
+        if weights is self.ones(weights):
+            root, y = None, self.arranged(pulled, mode)
+        else:
+            root = np.sqrt(weights)
+            y = np.divide(pulled, root, out=np.zeros_like(pulled), where=root > 0)
+            root, y = self._in_order(root, mode), self._in_order(y, mode)
+        found = C.whole_rows(
+            self.entries(mode),
+            _whole(M),
+            _whole(C_),
+            system.known,
+            _whole(x),
+            y,
+            root,
+            system.free,
+            _whole(system.ridge),
+            system.noise,
+        )
+        return WholeUpdate(*found[:3], Sums(*found[3:]))
 
 
 def _sizes(M: Array, ridge: Array) -> Array | None:

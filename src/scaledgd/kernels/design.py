@@ -208,23 +208,76 @@ class UnsureRows:
     given: Array | None = None
 
 
-class RowUpdate(NamedTuple):
-    """The solutions of `UnsureRows`, and what is to be known for the level of the noise.
+class Sums(NamedTuple):
+    """Sums over all entries, by weight, at which rows were solved for.
 
-    What rows are to be moved by, backwards, and the diagonals of the inverses of their systems,
-    both of shape (n, q); the sum of these inverses. Sums over all entries, by weight: squared
-    residuals before and after the step; weights; and the variance of X, as far as it comes from
+    Squared residuals before and after; weights; and the variance of X, as far as it comes from
     the rows (in units of the noise), and the rest of it.
     """
 
-    step: Array
-    diagonal: Array
-    total: Array
     before: float
     after: float
     seen: float
     from_rows: float
     from_others: float
+
+
+class RowUpdate(NamedTuple):
+    """The solutions of `UnsureRows`.
+
+    What rows are to be moved by, backwards, and the diagonals of the inverses of their systems,
+    both of shape (n, q); the sum of these inverses; and what is known about the entries.
+    """
+
+    step: Array
+    diagonal: Array
+    total: Array
+    sums: Sums
+
+
+@dataclass(frozen=True, eq=False)
+class WholeRows:
+    """Row systems of a matrix x Mᵀ where some columns of x are sought and rows of M are uncertain.
+
+    Attributes
+    ----------
+    x : array of shape (n_k, q)
+    M : array of shape (n, q)
+        The matrix of the other mode.
+    covariance : array of shape (n, g, g), optional
+        The covariances of some columns of the rows of M. The others are certain.
+    known : list of int
+        Those g columns, rising.
+    free : list of int
+        The columns of x that are sought, rising.
+    ridge : array
+        What the prior adds to the diagonal of every system, one number per free column.
+    noise : float
+        Its variance, which inverses are multiplied by.
+    mode : int
+    """
+
+    x: Array
+    M: Array
+    covariance: Array | None
+    known: list[int]
+    free: list[int]
+    ridge: Array
+    noise: float
+    mode: int
+
+
+class WholeUpdate(NamedTuple):
+    """The solutions of `WholeRows`.
+
+    The free columns of the rows, their covariances, the sum of these, and what is known about
+    the entries.
+    """
+
+    solved: Array
+    covariance: Array
+    total: Array
+    sums: Sums
 
 
 class RowSolution(NamedTuple):

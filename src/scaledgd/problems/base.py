@@ -193,6 +193,11 @@ class View:
         """
         self._missing("block_solution")
 
+    @property
+    def plain(self) -> bool:
+        """Whether 2 · value is the weighted sum of squared residuals, and nothing else."""
+        return False
+
     def block_update(self, system: UnsureRows, *, at: Factors) -> RowUpdate | None:
         """Return the update of uncertain rows by one pass over the data; None where there is none.
 

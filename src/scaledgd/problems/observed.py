@@ -114,9 +114,14 @@ class ObservedView(View):
     ) -> RowSolution:
         return self._block(k, at, ridge, 10, True)
 
+    @property
+    def plain(self) -> bool:
+        problem = self.problem
+        return problem.scale == 1 and problem.ridge is None and self.loss.least_squares
+
     def block_update(self, system: UnsureRows, *, at: Factors) -> RowUpdate | None:
         problem = self.problem
-        if problem.scale != 1 or problem.ridge is not None:
+        if not self.plain:
             return None
         block = BlockProblem(at, system.mode, problem.y, self.loss)
         return problem.operator.update_block(block, system)

@@ -9,7 +9,6 @@ from array_api_compat import array_namespace
 
 from ..factors import Bordered
 from ..kernels import RowSolution, RowUpdate, UnsureRows
-from ..linalg import epsilon
 from ..problems import View
 from .posterior import Left, Posterior, Rows, positive, swapped
 
@@ -49,7 +48,7 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
             total=swapped(posterior.total, k, posterior.noise * solution.total),
             covariance=None,
         )
-    return F, posterior, None if update is None else _left(update, old, F)
+    return F, posterior, None if update is None else Left.after(update.sums, float(old), F.L)
 
 
 def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:
@@ -61,14 +60,6 @@ def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:
         columns = [F.blocks[1 - k][:, r:], variance[:, r:]]
         given = array_namespace(F.L).concat(columns, axis=1)
     return UnsureRows(F.partner(k), variance[:, :r], posterior.penalty(k), k, own, given)
-
-
-def _left(update: RowUpdate, noise: Any, F: Rows) -> Left:
-    """What is left after the last block was solved for with some noise."""
-    # a difference, of which rounding leaves no more than this
-    residual = max(update.after, epsilon(F.L) * update.before)
-    unsure = float(noise) * update.from_rows + update.from_others
-    return Left(residual + unsure, update.seen)
 
 
 def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from ..ambient import Sparse
+from ..kernels import Sums, WholeRows, WholeUpdate
 from ..linalg import identity, invert_systems
 from ..problems import View
 from .posterior import Left, Posterior, Rows, positive, products, swapped
@@ -25,7 +27,7 @@ Some = TypeVar("Some", bound=Rows)
 def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, Left | None]:
     """Return factors and posterior after both blocks were solved for in turn.
 
-    What is left after it is not added up on the way.
+    Also what is left after it, where kernels have added that up on the way.
 
     Parameters
     ----------
@@ -34,14 +36,21 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
     F : LowRank or Bordered
     posterior : Posterior
     """
+    sums, old = None, posterior.noise
     for k in (0, 1):
+        sums = None
         if F.blocks[k].shape[1]:
-            F, posterior = solved(view, F, posterior, k)
-    return F, posterior, None
+            F, posterior, sums = solved(view, F, posterior, k)
+    left = None if sums is None or not view.plain else Left.after(sums, float(old), F.L)
+    return F, posterior, left
 
 
-def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Posterior]:
+def solved(
+    view: View, F: Some, posterior: Posterior, k: int
+) -> tuple[Some, Posterior, Sums | None]:
     """Return factors and posterior with the rows of block k solved for.
+
+    Also sums over the entries, where a kernel has added them up.
 
     Parameters
     ----------
@@ -50,23 +59,13 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
     posterior : Posterior
     k : int
     """
-    xp, noise = array_namespace(F.L), posterior.noise
-    other, width = F.modes[1 - k], F.modes[0].shape[1]
-    packed, unpacked = _triangle(width)
-    free = _free(F, k)
-    given = [c for c in range(width) if c not in free]
-    moments = _packed(second_moments(F, posterior, 1 - k), packed)
-    G = products(view.coverage(), k, moments)
-    G = xp.reshape(xp.take(G, _index(unpacked, G), axis=1), (-1, width, width))
-    target = products(view.pulled(), k, other)
-    if given:
-        known = F.modes[k][:, given]
-        target = target - (G[:, :, given] @ known[:, :, None])[:, :, 0]
-    G, target = G[:, free, :][:, :, free], target[:, free]
-    penalty = posterior.penalty(k)
-    inverses = invert_systems(G + penalty * identity(len(free), like=G))
-    B = (inverses @ target[:, :, None])[:, :, 0]
-    covariance = noise * inverses
+    xp = array_namespace(F.L)
+    update = _by_kernel(view, F, posterior, k)
+    if update is None:
+        B, covariance = _by_products(view, F, posterior, k)
+        total = xp.sum(covariance, axis=0)
+    else:
+        B, covariance, total, _ = update
     variance = xp.linalg.diagonal(covariance)
     known = posterior.covariance
     if known is None:
@@ -77,48 +76,76 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
         posterior,
         prior=swapped(posterior.prior, k, prior),
         variance=swapped(posterior.variance, k, variance),
-        total=swapped(posterior.total, k, xp.sum(covariance, axis=0)),
+        total=swapped(posterior.total, k, total),
         covariance=swapped(known, k, covariance),
     )
     moved: Any = F.with_blocks(blocks)
-    return moved, posterior
+    return moved, posterior, None if update is None else update.sums
 
 
-def second_moments(F: Rows, posterior: Posterior, k: int) -> Array:
-    """Return E[a aᵀ] of the rows of mode matrix k, an array of shape (n_k, width, width)."""
-    M = F.modes[k]
-    return M[:, :, None] * M[:, None, :] + covariances(F, posterior, k)
+def _by_kernel(view: View, F: Rows, posterior: Posterior, k: int) -> WholeUpdate | None:
+    """The rows of block k, by one pass over the entries."""
+    coverage = view.coverage()
+    if not isinstance(coverage, Sparse) or not coverage.pattern.compiled:
+        return None
+    pulled = view.pulled()
+    assert isinstance(pulled, Sparse)
+    C = None if posterior.covariance is None else posterior.covariance[1 - k]
+    known, free, noise = _free(F, 1 - k), _free(F, k), float(posterior.noise)
+    system = WholeRows(F.modes[k], F.modes[1 - k], C, known, free, posterior.penalty(k), noise, k)
+    return coverage.pattern.whole_rows(system, coverage.weights, pulled.weights)
 
 
-def covariances(F: Rows, posterior: Posterior, k: int) -> Array:
-    """Return the covariances of the rows of mode matrix k; given columns have none."""
-    M, free = F.modes[k], _free(F, k)
-    xp, width = array_namespace(M), M.shape[1]
-    if posterior.covariance is None:
-        return 0 * M[:, :, None] * M[:, None, :]
-    C = posterior.covariance[k]
-    if len(free) == width:
-        return C
-    place = np.zeros((len(free), width))
-    place[np.arange(len(free)), free] = 1.0
-    P = xp.asarray(place, dtype=M.dtype, device=device(M))
-    return P.T @ C @ P
+def _by_products(view: View, F: Rows, posterior: Posterior, k: int) -> tuple[Array, Array]:
+    """The same in array-API calls: the rows of block k, and their covariances."""
+    xp, noise = array_namespace(F.L), posterior.noise
+    other, width = F.modes[1 - k], F.modes[0].shape[1]
+    free = _free(F, k)
+    given = [c for c in range(width) if c not in free]
+    moments = _squares(other) + _covariances(F, posterior, 1 - k)
+    G = products(view.coverage(), k, moments)
+    G = xp.reshape(xp.take(G, _index(_unpacked(width), G), axis=1), (-1, width, width))
+    target = products(view.pulled(), k, other)
+    if given:
+        known = F.modes[k][:, given]
+        target = target - (G[:, :, given] @ known[:, :, None])[:, :, 0]
+    G, target = G[:, free, :][:, :, free], target[:, free]
+    penalty = posterior.penalty(k)
+    inverses = invert_systems(G + penalty * identity(len(free), like=G))
+    return (inverses @ target[:, :, None])[:, :, 0], noise * inverses
 
 
 def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:
     """Return A and B such that A Bᵀ are the posterior variances of the entries of X."""
-    packed, _ = _triangle(F.modes[0].shape[1])
     xp = array_namespace(F.L)
-    C, D = (covariances(F, posterior, k) for k in (0, 1))
-    left, right = ([_packed(x, packed) for x in pair] for pair in (
-        (C + _outer(F.modes[0]), C), (D, _outer(F.modes[1]))
-    ))  # fmt: skip
-    weight = _index_weights(packed, F.modes[0])
-    return xp.concat(left, axis=1) * xp.concat([weight, weight]), xp.concat(right, axis=1)
+    C, D = (_covariances(F, posterior, k) for k in (0, 1))
+    weight = _index_weights(F.modes[0])
+    left = xp.concat([C + _squares(F.modes[0]), C], axis=1) * xp.concat([weight, weight])
+    return left, xp.concat([D, _squares(F.modes[1])], axis=1)
 
 
-def _outer(M: Array) -> Array:
-    return M[:, :, None] * M[:, None, :]
+def _squares(M: Array) -> Array:
+    """The upper triangles of a aᵀ for the rows a of a matrix, as rows."""
+    xp = array_namespace(M)
+    rows, columns = np.triu_indices(M.shape[1])
+    return xp.take(M, _index(rows, M), axis=1) * xp.take(M, _index(columns, M), axis=1)
+
+
+def _covariances(F: Rows, posterior: Posterior, k: int) -> Array:
+    """The upper triangles of the covariances of the rows of mode matrix k, as rows.
+
+    Given columns have none.
+    """
+    M, free = F.modes[k], _free(F, k)
+    xp, width, g = array_namespace(M), M.shape[1], len(free)
+    if posterior.covariance is None:
+        return 0 * _squares(M)
+    flat = xp.reshape(posterior.covariance[k], (M.shape[0], g * g))
+    place = np.full((width, width), g * g)  # a column of zeros
+    place[np.ix_(free, free)] = np.arange(g * g).reshape(g, g)
+    if g < width:
+        flat = xp.concat([flat, 0 * M[:, :1]], axis=1)
+    return xp.take(flat, _index(place[np.triu_indices(width)], M), axis=1)
 
 
 def _free(F: Rows, k: int) -> list[int]:
@@ -131,27 +158,20 @@ def _free(F: Rows, k: int) -> list[int]:
 
 
 @cache
-def _triangle(width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions of the upper triangle in a flat square, and of the square in the triangle."""
-    place = np.zeros((width, width), dtype=int)
+def _unpacked(width: int) -> Array:
+    """Positions of the numbers of a square in its upper triangle, both row by row."""
+    place = np.zeros((width, width), dtype=np.int64)
     rows, columns = np.triu_indices(width)
     place[rows, columns] = place[columns, rows] = np.arange(len(rows))
-    return tuple((rows * width + columns).tolist()), tuple(place.ravel().tolist())
+    return place.ravel()
 
 
-def _packed(S: Array, packed: tuple[int, ...]) -> Array:
-    """Symmetric matrices as rows: their upper triangles."""
-    xp = array_namespace(S)
-    flat = xp.reshape(S, (S.shape[0], -1))
-    return xp.take(flat, _index(packed, S), axis=1)
+def _index(positions: Array, like: Array) -> Array:
+    return array_namespace(like).asarray(positions, device=device(like))
 
 
-def _index(positions: tuple[int, ...], like: Array) -> Array:
-    return array_namespace(like).asarray(np.asarray(positions), device=device(like))
-
-
-def _index_weights(packed: tuple[int, ...], like: Array) -> Array:
+def _index_weights(like: Array) -> Array:
     """How often every number of a triangle stands in the square."""
-    width = like.shape[1]
-    twice = np.asarray([1.0 if p % width == p // width else 2.0 for p in packed])
+    rows, columns = np.triu_indices(like.shape[1])
+    twice = np.where(rows == columns, 1.0, 2.0)
     return array_namespace(like).asarray(twice, dtype=like.dtype, device=device(like))

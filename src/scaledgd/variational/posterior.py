@@ -10,7 +10,8 @@ from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
 from ..factors import Bordered, LowRank
-from ..linalg import adjoint, gram, like, smallest, to_host
+from ..kernels import Sums
+from ..linalg import adjoint, epsilon, gram, like, smallest, to_host
 
 Array = Any
 Pair = tuple[Array, Array]
@@ -25,6 +26,13 @@ class Left(NamedTuple):
 
     squares: float
     seen: float
+
+    @classmethod
+    def after(cls, sums: Sums, noise: float, like: Array) -> Left:
+        """Return what is left after a block was solved for with some noise."""
+        # a difference, of which rounding leaves no more than this
+        residual = max(sums.after, epsilon(like) * sums.before)
+        return cls(residual + noise * sums.from_rows + sums.from_others, sums.seen)
 
 
 @dataclass(frozen=True, eq=False)
