@@ -40,17 +40,13 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
     for k in (0, 1):
         sums = None
         if F.blocks[k].shape[1]:
-            F, posterior, sums = solved(view, F, posterior, k)
+            F, posterior, sums = _updated(view, F, posterior, k)
     left = None if sums is None or not view.plain else Left.after(sums, float(old), F.L)
     return F, posterior, left
 
 
-def solved(
-    view: View, F: Some, posterior: Posterior, k: int
-) -> tuple[Some, Posterior, Sums | None]:
+def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Posterior]:
     """Return factors and posterior with the rows of block k solved for.
-
-    Also sums over the entries, where a kernel has added them up.
 
     Parameters
     ----------
@@ -59,6 +55,14 @@ def solved(
     posterior : Posterior
     k : int
     """
+    F, posterior, _ = _updated(view, F, posterior, k)
+    return F, posterior
+
+
+def _updated(
+    view: View, F: Some, posterior: Posterior, k: int
+) -> tuple[Some, Posterior, Sums | None]:
+    """The same, with sums over the entries where a kernel has added them up."""
     xp = array_namespace(F.L)
     update = _by_kernel(view, F, posterior, k)
     if update is None:
