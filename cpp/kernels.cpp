@@ -503,8 +503,10 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
     const int64_t q = p.design.q, qp = p.design.qp;
     Formed<T> formed(p.design);
     Scratch<double> of_rows;
-    double* seen = of_rows.at_least(FOUR * (3 * q + SUMS));
+    double* seen = of_rows.at_least(FOUR * (3 * q + SUMS) + q);
     double *held = seen + FOUR * q, *unsure = held + FOUR * q, *sums = unsure + FOUR * q;
+    double* moments = sums + FOUR * SUMS;
+    for (int64_t k = 0; k < q; ++k) moments[k] = 0;
     Scratch<four> lanes;
     four* G4 = lanes.at_least(3 * q * q + 3 * q);
     four *Z = G4 + q * q, *total = Z + q * q, *b4 = total + q * q, *inverse = b4 + q, *s = inverse + q;
@@ -543,7 +545,7 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
         factorise(G4, q, inverse, Z);
         forward(G4, inverse, b4, q);
         backward(G4, inverse, b4, q);
-        for (int64_t lane = 0; lane < rows; ++lane)
+        for (int64_t lane = 0; !p.sizes && lane < rows; ++lane)
             for (int64_t k = 0; k < q; ++k) p.step[(i + lane) * q + k] = T(b4[k][lane]);
         if (p.numbers)
             for (int64_t lane = 0; lane < rows; ++lane) {
@@ -557,6 +559,8 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
                     taken += d * (s[k][lane] + held[lane * q + k] * d - 2 * ridge * double(x[k]));
                     const double moved = double(x[k]) - d;
                     spill += u * moved * moved;
+                    p.step[(i + lane) * q + k] = T(moved);
+                    moments[k] += moved * moved;
                 }
                 const double* known = sums + lane * SUMS;
                 const double own = p.beside ? double(p.beside[i + lane]) : 0.0;
@@ -573,7 +577,8 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
                 for (int64_t j = 0; j <= k; ++j) s[j] += Z[k * q + j] * Z[k * q + j] * inverse[k];
             for (int64_t lane = 0; lane < rows; ++lane)
                 for (int64_t j = 0; j < q; ++j) {
-                    p.diagonals[(i + lane) * q + j] = T(s[j][lane]);
+                    p.diagonals[(i + lane) * q + j] = T(p.noise * s[j][lane]);
+                    moments[j] += p.noise * s[j][lane];
                     numbers[FROM_ROWS] += (seen[lane * q + j] + unsure[lane * q + j]) * s[j][lane];
                 }
             add_inverse(Z, inverse, q, total);  // a lane without a row has no D^-1
@@ -597,8 +602,9 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
             }
     }
     for (int64_t a = 0; p.total && a < q; ++a)
-        for (int64_t j = a; j < q; ++j) p.total[a * q + j] = p.total[j * q + a] = add(total[a * q + j]);
+        for (int64_t j = a; j < q; ++j) p.total[a * q + j] = p.total[j * q + a] = p.noise * add(total[a * q + j]);
     for (int64_t k = 0; p.numbers && k < NUMBERS; ++k) p.numbers[k] = numbers[k];
+    for (int64_t k = 0; p.moments && k < q; ++k) p.moments[k] = moments[k];
 }
 
 // What some entries of one row add to its system.

@@ -74,9 +74,11 @@ template <class T> struct Solve {
     double jitter = 0;
     int steps = 0;                                // of conjugate gradients; 0: solved exactly
     double tol = 0;
-    T* step = nullptr;                            // out (rows, q)
+    double noise = 1;                             // with `sizes`: multiplies the inverses
+    T* step = nullptr;                            // out (rows, q); with `sizes`, where rows arrive
     T* diagonals = nullptr;                       // out (rows, q): of T inverse T'
     double* total = nullptr;                      // out (q, q): added up over the rows
+    double* moments = nullptr;                    // out (q), with `sizes`: squares and variances of rows
     double* numbers = nullptr;                    // out (NUMBERS), with `sizes`; see below
     // Rows with very many entries, in order: what their segments add up to is known already.
     int64_t longs = 0;

@@ -616,11 +616,12 @@ struct Segments {
 };
 
 // Solve the rows. What is added up over them: the inverses, and NUMBERS numbers.
-template <class T> void solve_all(Solve<T>& p, bool spread, double* total, double* numbers) {
+template <class T>
+void solve_all(Solve<T>& p, bool spread, double* total, double* numbers = nullptr, double* moments = nullptr) {
     const int64_t q = p.design.q, qp = p.design.qp;
     const int64_t work = p.steps ? 2 * p.steps : q / 2 + 4;
     const Cuts cuts(p.side, qp * work, qp * q * (p.steps ? 2 * p.steps : spread ? q : q / 2 + 4), 4);
-    std::vector<double> sums(cuts.count * (spread ? q * q : 0), 0.0), others(cuts.count * NUMBERS, 0.0);
+    std::vector<double> sums(cuts.count * (spread ? q * q : 0), 0.0), others(cuts.count * (NUMBERS + q), 0.0);
     const int64_t size = (qp + 2) * qp + SUMS;
     nb::gil_scoped_release release;
     std::vector<double> parts;
@@ -639,12 +640,15 @@ template <class T> void solve_all(Solve<T>& p, bool spread, double* total, doubl
     share(cuts.count, [&](int64_t k) {
         Solve<T> own = p;
         own.total = spread ? sums.data() + k * q * q : nullptr;
-        own.numbers = numbers ? others.data() + k * NUMBERS : nullptr;
+        own.numbers = numbers ? others.data() + k * (NUMBERS + q) : nullptr;
+        own.moments = moments ? others.data() + k * (NUMBERS + q) + NUMBERS : nullptr;
         table<T>().solve(own, cuts.first(k), cuts.last(k));
     });
     for (int64_t piece = 0; piece < cuts.count; ++piece) {
         for (int64_t k = 0; spread && k < q * q; ++k) total[k] += sums[piece * q * q + k];
-        for (int64_t k = 0; numbers && k < NUMBERS; ++k) numbers[k] += others[piece * NUMBERS + k];
+        const double* own = others.data() + piece * (NUMBERS + q);
+        for (int64_t k = 0; numbers && k < NUMBERS; ++k) numbers[k] += own[k];
+        for (int64_t k = 0; moments && k < q; ++k) moments[k] += own[NUMBERS + k];
     }
 }
 
@@ -694,7 +698,7 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     nb::object step = nb::cast(made<T>({n, q}, &p.step));
     if (spread) diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
     std::vector<double> sum(q * q, 0.0);
-    solve_all<T>(p, spread, sum.data(), nullptr);
+    solve_all<T>(p, spread, sum.data());
     if (spread) {
         T* whole_sum;
         total = nb::cast(made<T>({q, q}, &whole_sum));
@@ -710,7 +714,7 @@ template <class T>
 nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& x, const In<T, 1>& y,
                       const In<T, 2>& variances, const In<T, 1>& ridge, const In<double, 1>& sizes,
                       optional<In<T, 1>> own, optional<In<T, 2>> given, optional<In<T, 1>> root,
-                      optional<In<uint8_t, 1>> kept, double jitter) {
+                      optional<In<uint8_t, 1>> kept, double jitter, double noise) {
     Solve<T> p;
     p.side = entries.side();
     const size_t n = p.side.rows, q = M.shape(1), others = M.shape(0), known = variances.shape(1);
@@ -763,14 +767,16 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
     p.unsure = units.data();
     p.beside = own ? own->data() : nullptr;
     p.jitter = jitter;
+    p.noise = noise;
     nb::object step = nb::cast(made<T>({n, q}, &p.step)), diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
-    T* whole_sum;
-    nb::object total = nb::cast(made<T>({q, q}, &whole_sum));
-    std::vector<double> sum(q * q, 0.0);
+    T *whole_sum, *squares;
+    nb::object total = nb::cast(made<T>({q, q}, &whole_sum)), moment = nb::cast(made<T>({q}, &squares));
+    std::vector<double> sum(q * q, 0.0), moments(q, 0.0);
     double numbers[NUMBERS] = {};
-    solve_all<T>(p, true, sum.data(), numbers);
+    solve_all<T>(p, true, sum.data(), numbers, moments.data());
     for (size_t k = 0; k < q * q; ++k) whole_sum[k] = T(sum[k]);
-    return nb::make_tuple(step, diagonals, total, numbers[BEFORE], numbers[AFTER], numbers[SEEN],
+    for (size_t k = 0; k < q; ++k) squares[k] = T(moments[k]);
+    return nb::make_tuple(step, diagonals, total, moment, numbers[BEFORE], numbers[AFTER], numbers[SEEN],
                           numbers[FROM_ROWS], numbers[FROM_OTHERS]);
 }
 
@@ -1180,7 +1186,8 @@ template <class T> void bind(nb::module_& m) {
           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
           nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
     m.def("update_rows", update_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
-          nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg());
+          nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(),
+          nb::arg());
     m.def("whole_rows", whole_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg().none(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
     m.def("outer_sums", outer_sums<T>, nb::arg(), nb::arg().noconvert(), nb::arg().noconvert());

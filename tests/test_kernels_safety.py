@@ -43,7 +43,7 @@ def calls(dtype):
     given = (side, R[:, None, :], [], 0, eye)
     plain = (x, None, y, None, None, None, None)
     ones = np.ones(Q, dtype)
-    uncertain = (side, R, x, y, R * R, ones, np.ones(Q), None, None, None, None, 1e-10)
+    uncertain = (side, R, x, y, R * R, ones, np.ones(Q), None, None, None, None, 1e-10, 1.0)
     spread = R[:, :, None] * R[:, None, :]
     cube = C.sorted([i, j, i % 7], [N1, N2, 7], 0)
     small, third = rng.random((N1, 2 * Q)).astype(dtype), rng.random((7, 2)).astype(dtype)
@@ -255,7 +255,7 @@ def test_matrices_with_too_few_rows_are_refused(dtype):
     with pytest.raises(ValueError, match="fit the entries"):
         C.solve_rows(side, short[:, None, :], [], 0, eye, *given)
     ones, x = np.ones(2, dtype), np.ones((2, 2), dtype)
-    rest = ones, np.ones(2), None, None, None, None, 1e-10
+    rest = ones, np.ones(2), None, None, None, None, 1e-10, 1.0
     with pytest.raises(ValueError, match="fit the entries"):
         C.update_rows(side, short, x, w, short, *rest)
     with pytest.raises(ValueError, match="variances do not fit"):

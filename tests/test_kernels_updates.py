@@ -30,12 +30,12 @@ def case(dtype, q, known, beside, weighted, trimmed, seed=0, mode=0):
     own, given = (draw(n), np.abs(draw(others, 2))) if beside else (None, None)
     root = np.abs(draw(900)) if weighted else None
     kept = rng.random(900) < 0.8 if trimmed else None
-    system = UnsureRows(M, variance, ridge, mode, own, given)
+    system = UnsureRows(M, variance, ridge, 0.3, mode, own, given)
     return cpp.Cpp().pattern(index, SHAPE), system, (x, y, root, kept)
 
 
 def flat(found):
-    return [*found[:3], *found.sums]
+    return [*found[:4], *found.sums]
 
 
 def by_hand(pattern, system, x, y, root, kept):
@@ -47,7 +47,7 @@ def by_hand(pattern, system, x, y, root, kept):
     V = np.pad(V, ((0, 0), (0, q - V.shape[1])))
     none = np.zeros(len(x)), np.zeros((len(M), 2))
     own, given = none if system.own is None else map(np.float64, (system.own, system.given))
-    step, diagonal, total = np.zeros_like(x), np.zeros_like(x), np.zeros((q, q))
+    solved, variance, total = np.zeros_like(x), np.zeros_like(x), np.zeros((q, q))
     before, after, seen, from_rows, from_others = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(len(x)):
         e = np.nonzero((pattern.index[mode] == i) & kept)[0]
@@ -56,16 +56,16 @@ def by_hand(pattern, system, x, y, root, kept):
         left = y[e] - w * own[i] * given[j, 0]
         held = np.diag(np.float64(system.ridge) + unsure)
         G = v.T @ v
-        step[i] = np.linalg.solve(G + held, v.T @ (v @ x[i] - left) + held @ x[i])
+        solved[i] = moved = np.linalg.solve(G + held, v.T @ left)
         inverse = np.linalg.inv(G + held)
-        diagonal[i], total = np.diag(inverse), total + inverse
-        moved = x[i] - step[i]
+        variance[i], total = system.noise * np.diag(inverse), total + system.noise * inverse
         before += np.sum((v @ x[i] - left) ** 2)
         after += np.sum((v @ moved - left) ** 2)
         seen += np.sum(w**2)
-        from_rows += np.sum((np.diag(G) + unsure) * diagonal[i])
+        from_rows += np.sum((np.diag(G) + unsure) * np.diag(inverse))
         from_others += unsure @ moved**2 + np.sum(w**2 * given[j, 1]) * own[i] ** 2
-    return step, diagonal, total, before, after, seen, from_rows, from_others
+    moments = np.sum(solved**2 + variance, axis=0)
+    return solved, variance, total, moments, before, after, seen, from_rows, from_others
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -79,9 +79,9 @@ def test_uncertain_rows(dtype, q, beside, weighted, trimmed, mode):
     found = pattern.update_rows(system, *given)
     expected = by_hand(pattern, system, *given)
     tol = 1e-6 if dtype == np.float64 else 3e-3
-    names = *found._fields[:3], *found.sums._fields
+    names = *found._fields[:4], *found.sums._fields
     for name, a, b in zip(names, flat(found), expected, strict=True):
-        size = np.abs(b).max() if np.ndim(b) else max(abs(b), 1e-2 * expected[3])
+        size = np.abs(b).max() if np.ndim(b) else max(abs(b), 1e-2 * expected[4])
         assert np.abs(np.asarray(a) - b).max() <= tol * size, name
 
 
@@ -114,7 +114,7 @@ def test_a_column_with_very_many_entries_is_formed_in_parts(dtype):
     index = i[order], j[order]
     L, x = rng.standard_normal((n, 5)).astype(dtype), rng.standard_normal((7, 5)).astype(dtype)
     y = rng.standard_normal(len(i)).astype(dtype)
-    system = UnsureRows(L, (L * L)[:, :4].copy(), np.ones(5, dtype), 1)
+    system = UnsureRows(L, (L * L)[:, :4].copy(), np.ones(5, dtype), 1.0, 1)
     before, found = C.get_num_threads(), []
     for number in (1, 2, 5):
         C.set_num_threads(number)

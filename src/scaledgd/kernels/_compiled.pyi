@@ -43,7 +43,8 @@ def update_rows(
     root: Array | None,
     kept: Array | None,
     jitter: float,
-) -> tuple[Array, Array, Array, float, float, float, float, float]: ...
+    noise: float,
+) -> tuple[Array, Array, Array, Array, float, float, float, float, float]: ...
 def whole_rows(
     entries: Sorted,
     M: Array,

@@ -359,8 +359,9 @@ class CppPattern(SciPyPattern):
             self._in_order(root, mode),
             self._in_order(None if kept is None else kept.view(np.uint8), mode),
             jitter(M),
+            float(system.noise),
         )
-        return RowUpdate(*found[:3], Sums(*found[3:]))
+        return RowUpdate(*found[:4], Sums(*found[4:]))
 
     def whole_rows(self, system: WholeRows, weights: Array, pulled: Array) -> WholeUpdate | None:
         x, M, C_, mode = system.x, system.M, system.covariance, system.mode

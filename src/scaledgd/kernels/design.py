@@ -193,6 +193,8 @@ class UnsureRows:
         The variances of the first columns of M. The others are certain.
     ridge : array of shape (q,)
         What the prior adds to the diagonal of every system.
+    noise : float or 0-d array
+        Its variance, which inverses are multiplied by.
     mode : int
     own : array, optional
         One number for every row, beside the rows that are solved for.
@@ -203,6 +205,7 @@ class UnsureRows:
     M: Array
     variance: Array
     ridge: Array
+    noise: Any
     mode: int
     own: Array | None = None
     given: Array | None = None
@@ -225,13 +228,14 @@ class Sums(NamedTuple):
 class RowUpdate(NamedTuple):
     """The solutions of `UnsureRows`.
 
-    What rows are to be moved by, backwards, and the diagonals of the inverses of their systems,
-    both of shape (n, q); the sum of these inverses; and what is known about the entries.
+    The rows and their variances, both of shape (n, q); the sum of their covariances; the sums of
+    their squares and variances, one number per column; and what is known about the entries.
     """
 
-    step: Array
-    diagonal: Array
+    solved: Array
+    variance: Array
     total: Array
+    moments: Array
     sums: Sums
 
 

@@ -198,7 +198,7 @@ class RowSystems:
         root: Array | None = None,
         kept: Array | None = None,
     ) -> RowUpdate | None:
-        """Return what rows x are to be moved by, their uncertainty, and sums over the entries.
+        """Return the rows that x becomes, their uncertainty, and sums over the entries.
 
         In one pass over the entries; None where that is not possible or not cheaper. X and y
         are multiplied by `root`, and entries that are not kept do not count.

@@ -8,7 +8,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
-from ..kernels import RowSolution, RowUpdate, UnsureRows
+from ..kernels import UnsureRows
 from ..problems import View
 from .posterior import Left, Posterior, Rows, positive, swapped
 
@@ -27,28 +27,30 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
     F : LowRank or Bordered
     posterior : Posterior
     """
-    update = None
-    old = posterior.noise
+    update, noise = None, posterior.noise
     for k in (0, 1):
+        update = None
         if not F.blocks[k].shape[1]:
-            update = None
             continue  # offsets of one side, and no factors yet
-        update = view.block_update(_unsure_rows(F, posterior, k), at=F)
-        solution: RowUpdate | RowSolution | None = update
-        if solution is None:
+        if view.plain:
+            update = view.block_update(_unsure_rows(F, posterior, k), at=F)
+        if update is None:
             ridge = posterior.ridge(F, k, view.coverage())
             solution = view.block_solution(k, at=F, ridge=ridge)
-        F = F.moved(k, -solution.step)
-        B, variance = F.blocks[k], posterior.noise * solution.diagonal
-        prior = positive(array_namespace(B).mean(B * B + variance, axis=0))
+            F = F.moved(k, -solution.step)
+            B, variance, total = F.blocks[k], noise * solution.diagonal, noise * solution.total
+            prior = array_namespace(B).mean(B * B + variance, axis=0)
+        else:
+            B, variance, total, moments, _ = update
+            F, prior = F.with_blocks(swapped(F.blocks, k, B)), moments / B.shape[0]
         posterior = replace(
             posterior,
-            prior=swapped(posterior.prior, k, prior),
+            prior=swapped(posterior.prior, k, positive(prior)),
             variance=swapped(posterior.variance, k, variance),
-            total=swapped(posterior.total, k, posterior.noise * solution.total),
+            total=swapped(posterior.total, k, total),
             covariance=None,
         )
-    return F, posterior, None if update is None else Left.after(update.sums, float(old), F.L)
+    return F, posterior, None if update is None else Left.after(update.sums, float(noise), F.L)
 
 
 def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:
@@ -59,7 +61,8 @@ def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:
     if own is not None:
         columns = [F.blocks[1 - k][:, r:], variance[:, r:]]
         given = array_namespace(F.L).concat(columns, axis=1)
-    return UnsureRows(F.partner(k), variance[:, :r], posterior.penalty(k), k, own, given)
+    penalty, noise = posterior.penalty(k), posterior.noise
+    return UnsureRows(F.partner(k), variance[:, :r], penalty, noise, k, own, given)
 
 
 def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:

@@ -154,7 +154,7 @@ class Posterior:
         T, inverse, s = whole[:r, :], whole[r : 2 * r, :], whole[2 * r, :]
         turned = (blocks[0] @ T, blocks[1] @ adjoint(inverse))
         turned = tuple(
-            xp.concat([B, whole[:, r:]], axis=1) for B, whole in zip(turned, F.blocks, strict=True)
+            _with_border(B, whole[:, r:]) for B, whole in zip(turned, F.blocks, strict=True)
         )
         prior = tuple(xp.concat([xp.sqrt(s), v[r:]]) for v in self.prior)
         # diagonals alone are transformed as if the covariances were diagonal
@@ -166,7 +166,7 @@ class Posterior:
             variance = tuple(xp.linalg.diagonal(C) for C in covariance)
         else:
             variance = tuple(
-                xp.concat([C[:, :r] @ (M * M), C[:, r:]], axis=1)
+                _with_border(C[:, :r] @ (M * M), C[:, r:])
                 for C, M in zip(self.variance, turns, strict=True)
             )
         # the sum is computed again before it is used
@@ -216,6 +216,11 @@ def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
     quarter = np.sqrt(np.sqrt(s))
     T = (Q / np.sqrt(values)[None, :]) @ U * quarter[None, :]
     return T, (U / quarter[None, :]).T @ root.T, s[None, :]
+
+
+def _with_border(M: Array, border: Array) -> Array:
+    """Return M with more columns; without a copy where there are none."""
+    return array_namespace(M).concat([M, border], axis=1) if border.shape[1] else M
 
 
 def products(coverage: Ambient, k: int, M: Array) -> Array:
