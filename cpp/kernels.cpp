@@ -25,6 +25,11 @@ template <class T> inline vec<T> load(const T* p) {
 template <class T> inline void store(T* p, vec<T> v) {
     *reinterpret_cast<typename Lanes<T>::loose*>(p) = v;
 }
+inline vec<double> load_floats(const float* p, double) {
+    typedef float half __attribute__((vector_size(16), aligned(4), may_alias));
+    return __builtin_convertvector(*reinterpret_cast<const half*>(p), vec<double>);
+}
+inline vec<float> load_floats(const float* p, float) { return load(p); }
 inline double add(vec<double> v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 inline float add(vec<float> v) {
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
@@ -37,13 +42,17 @@ template <class T> struct Scratch {
     T* at_least(int64_t n) {
         if (n > size) {
             std::free(data);
-            size = n + n / 2;
-            const int64_t bytes = (size * int64_t(sizeof(T)) + 127) / 64 * 64;
+            size = 0;
+            const int64_t more = n + n / 2, bytes = (more * int64_t(sizeof(T)) + 127) / 64 * 64;
             data = static_cast<T*>(std::aligned_alloc(64, bytes));
-            if (data == nullptr) std::abort();
+            if (data == nullptr) out_of_memory();
+            size = more;
         }
         return data;
     }
+    Scratch() = default;
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
     ~Scratch() { std::free(data); }
 };
 
@@ -229,16 +238,55 @@ void add_gram(const T* v, int64_t m, int64_t qp, double* G) {
 typedef vec<double> four;
 constexpr int64_t FOUR = Lanes<double>::count;
 
+// b[j] -= sum over k < n of s[k] rows[k, j], four k at a time; for j from `first`, or, where that
+// is negative, for rows with nothing right of their diagonal
+inline void take_off(const four* s, const four* rows, int64_t n, int64_t q, int64_t first, four* b) {
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4, rows += 4 * q) {
+        const four s0 = s[k], s1 = s[k + 1], s2 = s[k + 2], s3 = s[k + 3];
+        for (int64_t j = first < 0 ? 0 : first, last = first < 0 ? k + 4 : q; j < last; ++j)
+            b[j] -= (s0 * rows[j] + s1 * rows[q + j]) + (s2 * rows[2 * q + j] + s3 * rows[3 * q + j]);
+    }
+    for (; k < n; ++k, rows += q)
+        for (int64_t j = first < 0 ? 0 : first, last = first < 0 ? k + 1 : q; j < last; ++j) b[j] -= s[k] * rows[j];
+}
+
 // The upper triangle of G becomes that of D C with G = C'D C, C with a unit diagonal.
-void factorise(four* G, int64_t q, four* inverse) {
-    for (int64_t k = 0; k < q; ++k) {
-        const four pivot = G[k * q + k];
-        inverse[k] = pivot > 0 ? 1 / pivot : four{};  // what is not determined is left alone
-        for (int64_t i = k + 1; i < q; ++i) {
-            const four s = G[k * q + i] * inverse[k];
-            for (int64_t j = i; j < q; ++j) G[i * q + j] -= s * G[k * q + j];
+void factorise(four* G, int64_t q, four* inverse, four* s) {
+    for (int64_t i = 0; i < q; ++i) {
+        for (int64_t k = 0; k < i; ++k) s[k] = G[k * q + i] * inverse[k];
+        take_off(s, G, i, q, i, G + i * q);
+        const four pivot = G[i * q + i];
+        inverse[i] = pivot > 0 ? 1 / pivot : four{};  // what is not determined is left alone
+    }
+}
+
+// The lower triangle of Z becomes that of C'^-1.
+void invert(const four* G, const four* inverse, int64_t q, four* s, four* Z) {
+    for (int64_t i = 0; i < q; ++i) {
+        for (int64_t j = 0; j < q; ++j) Z[i * q + j] = four{} + double(j == i);
+        for (int64_t k = 0; k < i; ++k) s[k] = G[k * q + i] * inverse[k];
+        take_off(s, Z, i, q, -1, Z + i * q);
+    }
+}
+
+// The upper triangle of total += Z'D^-1 Z of a lower triangle Z with zeros above it.
+void add_inverse(const four* Z, const four* inverse, int64_t q, four* total) {
+    int64_t k = 0;
+    for (; k + 4 <= q; k += 4) {
+        const four* z = Z + k * q;
+        for (int64_t a = 0; a < k + 4; ++a) {
+            const four s0 = z[a] * inverse[k], s1 = z[q + a] * inverse[k + 1];
+            const four s2 = z[2 * q + a] * inverse[k + 2], s3 = z[3 * q + a] * inverse[k + 3];
+            for (int64_t j = a; j < k + 4; ++j)
+                total[a * q + j] += (s0 * z[j] + s1 * z[q + j]) + (s2 * z[2 * q + j] + s3 * z[3 * q + j]);
         }
     }
+    for (; k < q; ++k)
+        for (int64_t a = 0; a <= k; ++a) {
+            const four s = Z[k * q + a] * inverse[k];
+            for (int64_t j = a; j <= k; ++j) total[a * q + j] += s * Z[k * q + j];
+        }
 }
 
 void forward(const four* G, const four* inverse, four* b, int64_t q) {
@@ -257,48 +305,86 @@ void backward(const four* G, const four* inverse, four* b, int64_t q) {
 }
 
 // The vectors of a row, one below the other, with their weights; and, where they are
-// measured, the right-hand sides. V vectors of lanes each, or as many as there are.
+// measured, the right-hand sides. V vectors of lanes each, or as many as there are. What is known
+// about the entries is added to `sums` (their variances first, then SUMS numbers).
 template <class T, int V>
-int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t most, T* v, T* y, T* c) {
+int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t end, int64_t most, T* v, T* y, T* c, double* sums) {
     constexpr int64_t W = Lanes<T>::count;
     const Design<T>& d = p.design;
     const Side& side = p.side;
-    const int64_t qp = V ? V * W : d.qp, whole = d.terms * qp;
-    const int64_t end = side.starts[i + 1], ahead = side.starts[side.rows] - AHEAD;
+    const int64_t qp = V ? V * W : d.qp, combined = d.factors > 0, stride = combined ? d.terms * qp : d.stride;
+    const int64_t ahead = side.starts[side.rows] - AHEAD;
     const T *table = d.table, *measured = p.y, *roots = p.root;
     const uint8_t* kept = p.kept;
     const int32_t* other = side.other[0];
-    const bool combined = d.factors > 0;
     int64_t m = 0, e = from;
-    if (!combined && !kept && !roots) {  // most often
+    if (!combined && !kept && !roots && !p.unsure && !p.beside) {  // most often
         const int64_t count = end - e < most ? end - e : most;
         for (; m < count; ++m, ++e, v += qp) {
-            if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * qp, qp * sizeof(T));
-            const T* row = table + int64_t(other[e]) * qp;
+            if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * stride, qp * sizeof(T));
+            const T* row = table + int64_t(other[e]) * stride;
             for (int64_t k = 0; k < qp; k += W) store(v + k, load(row + k));
         }
         if (measured) std::memcpy(y, measured + from, m * sizeof(T));
+        if (sums) sums[qp + WEIGHT] += double(m);
         from = e;
         return m;
     }
+    vec<T> near[V ? V : 1];
+    for (int k = 0; k < V; ++k) near[k] = vec<T>{};
+    const int64_t after = p.unsure ? qp + qp * int64_t(sizeof(float)) / int64_t(sizeof(T)) : qp;
+    auto doubt = [&](const T* row) { return reinterpret_cast<const float*>(row + qp); };
+    if (V && p.unsure && !combined && !kept && !roots && !p.beside) {  // the same, with variances
+        const int64_t count = end - e < most ? end - e : most;
+        for (; m < count; ++m, ++e, v += qp) {
+            if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * stride, stride * sizeof(T));
+            const T* row = table + int64_t(other[e]) * stride;
+            for (int k = 0; k < V; ++k) {
+                store(v + k * W, load(row + k * W));
+                near[k] += load_floats(doubt(row) + k * W, T());
+            }
+        }
+        std::memcpy(y, measured + from, m * sizeof(T));
+        for (int k = 0; k < V; ++k)
+            for (int64_t a = 0; a < W; ++a) sums[k * W + a] += near[k][a];
+        sums[qp + WEIGHT] += double(m);
+        from = e;
+        return m;
+    }
+    const T beside = p.beside ? p.beside[i] : T(0);
+    double weight = 0, spill = 0;
     for (; e < end && m < most; ++e) {
         if (kept && !kept[e]) continue;
-        if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * whole, whole * sizeof(T));
+        if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * stride, stride * sizeof(T));
         T* to = v + m * qp;
-        const T* row = combined ? vector<T, V>(d, side, e, to, c) : table + int64_t(other[e]) * qp;
-        const T root = roots ? roots[e] : T(1);
+        const T* row = combined ? vector<T, V>(d, side, e, to, c) : table + int64_t(other[e]) * stride;
+        const T root = roots ? roots[e] : T(1), square = root * root;
         if (roots || !combined)
             for (int64_t k = 0; k < qp; k += W) store(to + k, root * load(row + k));
-        if (measured) y[m] = measured[e];
+        if (measured) y[m] = p.beside ? measured[e] - root * beside * row[after] : measured[e];
         ++m;
+        weight += square;
+        if (p.beside) spill += square * row[after + 1];
+        if (!p.unsure) continue;
+        for (int k = 0; k < V; ++k) near[k] += square * load_floats(doubt(row) + k * W, T());
+        if (!V)
+            for (int64_t k = 0; k < qp; ++k) sums[k] += square * doubt(row)[k];
+    }
+    if (sums) {
+        for (int k = 0; p.unsure && k < V; ++k)
+            for (int64_t a = 0; a < W; ++a) sums[k * W + a] += near[k][a];
+        sums[qp + WEIGHT] += weight;
+        sums[qp + BESIDE] += spill;
     }
     from = e;
     return m;
 }
 
 template <class T>
-int64_t fill(const Solve<T>& p, int64_t i, int64_t& from, int64_t most, T* v, T* y, T* c) {
-    return by_width<T>(p.design.qp, [&](auto w) { return fill_of<T, decltype(w)::value>(p, i, from, most, v, y, c); });
+int64_t fill(const Solve<T>& p, int64_t i, int64_t& from, int64_t end, int64_t most, T* v, T* y, T* c, double* sums) {
+    return by_width<T>(p.design.qp, [&](auto w) {
+        return fill_of<T, decltype(w)::value>(p, i, from, end, most, v, y, c, sums);
+    });
 }
 
 // A ridge counts as q more entries that measured zero.
@@ -316,81 +402,188 @@ int64_t fill_ridge(const Solve<T>& p, int64_t i, T* v, T* y) {
     return m;
 }
 
-// g += sum of (x . v - y) v, the number of vectors in v known when this is compiled, or 0
+// g += sum of (x . v - y) v, the number of vectors in v known when this is compiled, or 0; returns
+// the sum of the squares of x . v - y
 template <class T, int V>
-void add_gradient_of(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
+double add_gradient_of(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
     constexpr int64_t W = Lanes<T>::count;
     vec<T> sums[V ? V : 1];
     for (int k = 0; k < V; ++k) sums[k] = vec<T>{};
+    double squares = 0;
     for (int64_t e = 0; e < m; ++e, v += qp) {
         const T w = dot(x, v, V ? V * W : qp) - y[e];
+        squares += double(w) * double(w);
         for (int k = 0; k < V; ++k) sums[k] += w * load(v + k * W);
         if (!V) axpy(w, v, g, qp);
     }
     for (int k = 0; k < V; ++k) store(g + k * W, load(g + k * W) + sums[k]);
+    return squares;
 }
 
 template <class T>
-void add_gradient(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
+double add_gradient(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
     return by_width<T>(qp, [&](auto w) { return add_gradient_of<T, decltype(w)::value>(x, v, y, m, qp, g); });
 }
 
-// G (qp, qp), its upper triangle, and b of row i.
-template <class T>
-void form(const Solve<T>& p, int64_t i, T* v, T* y, T* x, T* g, T* c, int64_t most, double* G, double* b) {
-    const int64_t q = p.design.q, qp = p.design.qp;
-    std::memset(G, 0, qp * qp * sizeof(double));
-    for (int64_t k = 0; k < qp; ++k) {
-        x[k] = p.x && k < q ? p.x[i * q + k] : T(0);
-        b[k] = p.target && k < q ? p.target[i * q + k] : T(0);
+// The memory that the systems of rows are formed in.
+template <class T> struct Formed {
+    const int64_t q, qp, most;
+    Scratch<T> vectors;
+    Scratch<double> numbers;
+    T *v, *y, *x, *g, *c;
+    double *G, *b, *sums;                         // (qp, qp), (qp), (qp + SUMS): one after the other
+
+    explicit Formed(const Design<T>& d) : q(d.q), qp(d.qp), most(BLOCK > d.q ? BLOCK : d.q) {
+        v = vectors.at_least(most * qp + most + 2 * qp + d.terms);
+        y = v + most * qp, x = y + most, g = x + qp, c = g + qp;
+        G = numbers.at_least(size());
+        b = G + qp * qp, sums = b + qp;
     }
-    auto account = [&](int64_t m) {
+    int64_t size() const { return qp * qp + 2 * qp + SUMS; }
+
+    void account(const Solve<T>& p, int64_t m) {
         add_gram(v, m, qp, G);
         if (p.target) return;
         for (int64_t k = 0; k < qp; ++k) g[k] = 0;
-        add_gradient(x, v, y, m, qp, g);
+        sums[qp + SQUARES] += add_gradient(x, v, y, m, qp, g);
         for (int64_t k = 0; k < q; ++k) b[k] += g[k];
-    };
-    for (int64_t e = p.side.starts[i], m; (m = fill(p, i, e, most, v, y, c)) > 0;) account(m);
+    }
+    // The upper triangle of G, the gradient b and other sums over some entries of row i.
+    void begin(const Solve<T>& p, int64_t i) {
+        std::memset(G, 0, size() * sizeof(double));
+        for (int64_t k = 0; k < qp; ++k) x[k] = p.x && k < q ? p.x[i * q + k] : T(0);
+    }
+    void add(const Solve<T>& p, int64_t i, int64_t from, int64_t end) {
+        for (int64_t m; (m = fill(p, i, from, end, most, v, y, c, p.sizes ? sums : nullptr)) > 0;) account(p, m);
+    }
+    void add(const double* part) {
+        for (int64_t k = 0; k < size(); ++k) G[k] += part[k];
+    }
+};
+
+// The whole row in the coordinates that are turned: with ridge and jitter.
+template <class T>
+void finish_turned(const Solve<T>& p, int64_t i, Formed<T>& f) {
+    const int64_t q = f.q, qp = f.qp;
+    double *G = f.G, *b = f.b;
+    for (int64_t k = 0; p.target && k < q; ++k) b[k] = p.target[i * q + k];
     if (p.whole)
         for (int64_t k = 0; k < q; ++k)
             for (int64_t j = k; j < q; ++j) G[k * qp + j] = p.whole[k * q + j] - G[k * qp + j];
     // relative to the data: the ridge of a column that vanishes is huge, and must not hold the others
     double size = 0;
     for (int64_t k = 0; k < q; ++k) size = G[k * qp + k] > size ? G[k * qp + k] : size;
-    if (const int64_t m = fill_ridge(p, i, v, y)) account(m);
+    if (const int64_t m = fill_ridge(p, i, f.v, f.y)) f.account(p, m);
     for (int64_t k = 0; k < q; ++k) G[k * qp + k] += p.jitter * (size > 1e-12 ? size : 1);
+}
+
+// The same in coordinates as they come. Diagonals of the data alone and all that was added to them
+// are kept: the variance of X and the residual after the step come from them.
+template <class T>
+void finish_plain(const Solve<T>& p, int64_t i, Formed<T>& f, double* seen, double* held) {
+    const int64_t q = f.q, qp = f.qp;
+    double size = 0;
+    for (int64_t k = 0; k < q; ++k) {
+        const double relative = p.sizes[k] > 0 ? f.G[k * qp + k] / p.sizes[k] : 0;
+        size = relative > size ? relative : size;
+    }
+    size *= p.jitter;  // nothing for a row without entries: it is what the ridge says
+    for (int64_t k = 0; k < q; ++k) {
+        f.sums[k] *= p.unsure ? p.unsure[k] : 0;
+        const double ridge = (p.ridge ? double(p.ridge[(p.same_ridge ? 0 : i * q) + k]) : 0.0) + f.sums[k];
+        seen[k] = f.G[k * qp + k];
+        held[k] = ridge + size * p.sizes[k];
+        f.G[k * qp + k] += held[k];
+        f.b[k] += ridge * double(f.x[k]);
+    }
 }
 
 template <class T>
 void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
-    const Design<T>& d = p.design;
-    const int64_t q = d.q, qp = d.qp, most = BLOCK > q ? BLOCK : q;
-    Scratch<T> vectors;
-    Scratch<double> numbers;
+    const int64_t q = p.design.q, qp = p.design.qp;
+    Formed<T> formed(p.design);
+    Scratch<double> of_rows;
+    double* seen = of_rows.at_least(FOUR * (3 * q + SUMS) + q);
+    double *held = seen + FOUR * q, *unsure = held + FOUR * q, *sums = unsure + FOUR * q;
+    double* moments = sums + FOUR * SUMS;
+    for (int64_t k = 0; k < q; ++k) moments[k] = 0;
     Scratch<four> lanes;
-    T* v = vectors.at_least(most * qp + most + 2 * qp + d.terms);
-    T *y = v + most * qp, *x = y + most, *g = x + qp, *c = g + qp;
-    double* G = numbers.at_least(qp * qp + qp);
-    double* b = G + qp * qp;
-    four* G4 = lanes.at_least(3 * q * q + 2 * q);
-    four *Z = G4 + q * q, *total = Z + q * q, *b4 = total + q * q, *inverse = b4 + q;
+    four* G4 = lanes.at_least(3 * q * q + 3 * q);
+    four *Z = G4 + q * q, *total = Z + q * q, *b4 = total + q * q, *inverse = b4 + q, *s = inverse + q;
     for (int64_t k = 0; k < q * q; ++k) total[k] = four{};
+    double numbers[NUMBERS] = {};
+    int64_t at = 0;  // among the long rows
+    while (at < p.longs && p.long_rows[at] < first) ++at;
     for (int64_t i = first; i < last; i += FOUR) {
         const int64_t rows = last - i < FOUR ? last - i : FOUR;
         for (int64_t lane = 0; lane < FOUR; ++lane) {
-            if (lane < rows) form(p, i + lane, v, y, x, g, c, most, G, b);
+            if (lane < rows) {
+                const int64_t row = i + lane;
+                formed.begin(p, row);
+                if (at < p.longs && p.long_rows[at] == row) {
+                    for (int64_t k = p.long_parts[at]; k < p.long_parts[at + 1]; ++k)
+                        formed.add(p.parts + k * formed.size());
+                    ++at;
+                } else {
+                    formed.add(p, row, p.side.starts[row], p.side.starts[row + 1]);
+                }
+                if (p.sizes) {
+                    finish_plain(p, row, formed, seen + lane * q, held + lane * q);
+                    std::memcpy(unsure + lane * q, formed.sums, q * sizeof(double));
+                    std::memcpy(sums + lane * SUMS, formed.sums + qp, SUMS * sizeof(double));
+                } else {
+                    finish_turned(p, row, formed);
+                }
+            }
             for (int64_t k = 0; k < q; ++k) {
-                b4[k][lane] = lane < rows ? b[k] : 0;
-                for (int64_t j = k; j < q; ++j) G4[k * q + j][lane] = lane < rows ? G[k * qp + j] : 0;
+                b4[k][lane] = lane < rows ? formed.b[k] : 0;
+                for (int64_t j = k; j < q; ++j) G4[k * q + j][lane] = lane < rows ? formed.G[k * qp + j] : 0;
             }
         }
-        factorise(G4, q, inverse);
+        if (p.numbers)
+            for (int64_t k = 0; k < q; ++k) s[k] = b4[k];
+        factorise(G4, q, inverse, Z);
         forward(G4, inverse, b4, q);
         backward(G4, inverse, b4, q);
-        for (int64_t lane = 0; lane < rows; ++lane)
+        for (int64_t lane = 0; !p.sizes && lane < rows; ++lane)
             for (int64_t k = 0; k < q; ++k) p.step[(i + lane) * q + k] = T(b4[k][lane]);
+        if (p.numbers)
+            for (int64_t lane = 0; lane < rows; ++lane) {
+                // with (G + H) d = b + R x, where b and G are of the data alone, the step takes
+                // d'(2 b - G d) = d'(b + H d - R x) off the squares
+                double taken = 0, spill = 0;
+                const T* x = p.x + (i + lane) * q;
+                for (int64_t k = 0; k < q; ++k) {
+                    const double d = b4[k][lane], u = unsure[lane * q + k];
+                    const double ridge = (p.ridge ? double(p.ridge[(p.same_ridge ? 0 : (i + lane) * q) + k]) : 0.0) + u;
+                    taken += d * (s[k][lane] + held[lane * q + k] * d - 2 * ridge * double(x[k]));
+                    const double moved = double(x[k]) - d;
+                    spill += u * moved * moved;
+                    p.step[(i + lane) * q + k] = T(moved);
+                    moments[k] += moved * moved;
+                }
+                const double* known = sums + lane * SUMS;
+                const double own = p.beside ? double(p.beside[i + lane]) : 0.0;
+                numbers[BEFORE] += known[SQUARES];
+                numbers[AFTER] += known[SQUARES] - taken;
+                numbers[SEEN] += known[WEIGHT];
+                numbers[FROM_OTHERS] += spill + known[BESIDE] * own * own;
+            }
         if (!p.diagonals) continue;
+        if (p.sizes) {
+            invert(G4, inverse, q, b4, Z);
+            for (int64_t j = 0; j < q; ++j) s[j] = four{};
+            for (int64_t k = 0; k < q; ++k)
+                for (int64_t j = 0; j <= k; ++j) s[j] += Z[k * q + j] * Z[k * q + j] * inverse[k];
+            for (int64_t lane = 0; lane < rows; ++lane)
+                for (int64_t j = 0; j < q; ++j) {
+                    p.diagonals[(i + lane) * q + j] = T(p.noise * s[j][lane]);
+                    moments[j] += p.noise * s[j][lane];
+                    numbers[FROM_ROWS] += (seen[lane * q + j] + unsure[lane * q + j]) * s[j][lane];
+                }
+            add_inverse(Z, inverse, q, total);  // a lane without a row has no D^-1
+            continue;
+        }
         // T inverse T' = Z'D^-1 Z with Z = C'^-1 T'; a lane without a row has no D^-1
         for (int64_t j = 0; j < q; ++j) {
             four square = {};
@@ -409,7 +602,149 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
             }
     }
     for (int64_t a = 0; p.total && a < q; ++a)
-        for (int64_t j = a; j < q; ++j) p.total[a * q + j] = p.total[j * q + a] = add(total[a * q + j]);
+        for (int64_t j = a; j < q; ++j) p.total[a * q + j] = p.total[j * q + a] = p.noise * add(total[a * q + j]);
+    for (int64_t k = 0; p.numbers && k < NUMBERS; ++k) p.numbers[k] = numbers[k];
+    for (int64_t k = 0; p.moments && k < q; ++k) p.moments[k] = moments[k];
+}
+
+// What some entries of one row add to its system.
+template <class T>
+void part(const Solve<T>& p, int64_t row, int64_t first, int64_t last, double* sums) {
+    Formed<T> formed(p.design);
+    formed.begin(p, row);
+    formed.add(p, row, first, last);
+    std::memcpy(sums, formed.G, formed.size() * sizeof(double));
+}
+
+// sums += sum over entries of w rows[e][0 .. n), n a multiple of the lanes
+template <class T>
+void add_rows(const T* const* rows, const T* w, int64_t m, int64_t n, double* sums) {
+    constexpr int64_t W = Lanes<T>::count, MANY = 8;
+    for (int64_t j = 0; j < n; j += MANY * W) {
+        const int64_t width = n - j < MANY * W ? (n - j) / W : MANY;
+        vec<T> near[MANY];
+        for (int64_t k = 0; k < MANY; ++k) near[k] = vec<T>{};
+        if (width == MANY)
+            for (int64_t e = 0; e < m; ++e)
+                for (int64_t k = 0; k < MANY; ++k) near[k] += w[e] * load(rows[e] + j + k * W);
+        else
+            for (int64_t e = 0; e < m; ++e)
+                for (int64_t k = 0; k < width; ++k) near[k] += w[e] * load(rows[e] + j + k * W);
+        for (int64_t k = 0; k < width; ++k)
+            for (int64_t a = 0; a < W; ++a) sums[j + k * W + a] += near[k][a];
+    }
+}
+
+template <class T>
+void whole(const Whole<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t W = Lanes<T>::count;
+    const int64_t q = p.q, qp = p.qp, tp = p.tp, f = p.free, stride = qp + tp;
+    Scratch<T> vectors;
+    T* v = vectors.at_least(BLOCK * qp + 2 * BLOCK + 2 * qp);
+    T *y = v + BLOCK * qp, *w = y + BLOCK, *x = w + BLOCK, *g = x + qp;
+    Scratch<double> of_row, of_rows;
+    double* G = of_row.at_least(2 * qp * qp + tp + 2 * qp);
+    double *U = G + qp * qp, *triangle = U + qp * qp, *b = triangle + tp, *held = b + qp;
+    double* S = of_rows.at_least(FOUR * (2 * f * f + f + 2));  // G + U and U of four rows, and more
+    double *R = S + FOUR * f * f, *rhs = R + FOUR * f * f, *known = rhs + FOUR * f;
+    Scratch<four> lanes;
+    four* G4 = lanes.at_least(3 * f * f + 4 * f);
+    four *Z = G4 + f * f, *total = Z + f * f, *b4 = total + f * f, *inverse = b4 + f, *s = inverse + f, *t = s + f;
+    for (int64_t k = 0; k < f * f; ++k) total[k] = four{};
+    double numbers[NUMBERS] = {};
+    const T* rows[BLOCK];
+    for (int64_t i = first; i < last; i += FOUR) {
+        const int64_t count = last - i < FOUR ? last - i : FOUR;
+        for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
+        for (int64_t k = 0; k < f; ++k) b4[k] = four{};
+        for (int64_t lane = 0; lane < count; ++lane) {
+            const int64_t row = i + lane;
+            std::memset(G, 0, (2 * qp * qp + tp + 2 * qp) * sizeof(double));
+            for (int64_t k = 0; k < qp; ++k) x[k] = k < q ? p.x[row * q + k] : T(0);
+            double squares = 0, weight = 0;
+            for (int64_t e = p.side.starts[row], end = p.side.starts[row + 1]; e < end;) {
+                const int64_t m = end - e < BLOCK ? end - e : BLOCK;
+                for (int64_t a = 0; a < m; ++a) {
+                    rows[a] = p.table + int64_t(p.side.other[0][e + a]) * stride;
+                    const T root = p.root ? p.root[e + a] : T(1);
+                    for (int64_t k = 0; k < qp; k += W) store(v + a * qp + k, root * load(rows[a] + k));
+                    y[a] = p.y[e + a];
+                    w[a] = root * root;
+                    weight += w[a];
+                    rows[a] += qp;
+                }
+                add_gram(v, m, qp, G);
+                for (int64_t k = 0; k < qp; ++k) g[k] = 0;
+                squares += add_gradient(x, v, y, m, qp, g);
+                for (int64_t k = 0; k < q; ++k) b[k] += g[k];
+                add_rows(rows, w, m, tp, triangle);
+                e += m;
+            }
+            for (int64_t a = 0, at = 0; a < q; ++a)
+                for (int64_t c = a; c < q; ++c, ++at) U[a * qp + c] = U[c * qp + a] = triangle[at];
+            // what is not free is given, and as uncertain as U says
+            double spill = 0;
+            for (int64_t a = 0; a < q; ++a) {
+                double sum = 0;
+                for (int64_t c = 0; c < q; ++c) sum += U[a * qp + c] * double(x[c]);
+                held[a] = sum;
+                spill += sum * double(x[a]);
+            }
+            known[lane * 2] = spill;
+            known[lane * 2 + 1] = squares;
+            numbers[BEFORE] += squares;
+            numbers[SEEN] += weight;
+            for (int64_t a = 0; a < f; ++a) {
+                const int64_t ca = p.columns[a];
+                rhs[lane * f + a] = held[ca];
+                b4[a][lane] = b[ca] + held[ca] + p.ridge[a] * double(x[ca]);
+                for (int64_t c = a; c < f; ++c) {
+                    const int64_t at = ca * qp + p.columns[c];
+                    const double moment = G[at] + U[at];
+                    S[(lane * f + a) * f + c] = moment;
+                    R[(lane * f + a) * f + c] = U[at];
+                    G4[a * f + c][lane] = a == c ? moment + p.ridge[a] : moment;
+                }
+            }
+        }
+        for (int64_t k = 0; k < f; ++k) s[k] = b4[k];
+        factorise(G4, f, inverse, t);
+        forward(G4, inverse, b4, f);
+        backward(G4, inverse, b4, f);
+        invert(G4, inverse, f, t, Z);
+        for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
+        add_inverse(Z, inverse, f, G4);  // a lane without a row has no D^-1
+        for (int64_t a = 0; a < f; ++a)
+            for (int64_t c = a; c < f; ++c) total[a * f + c] += G4[a * f + c];
+        for (int64_t lane = 0; lane < count; ++lane) {
+            const int64_t row = i + lane;
+            double taken = 0, spill = known[lane * 2], own = 0;
+            for (int64_t a = 0; a < f; ++a) {
+                const double d = b4[a][lane], at = double(p.x[row * q + p.columns[a]]);
+                p.solved[row * f + a] = T(at - d);
+                const double* doubt = R + (lane * f + a) * f;
+                double bend = doubt[a] * d;  // d'U d, half of it above the diagonal
+                for (int64_t c = a + 1; c < f; ++c) bend += 2 * doubt[c] * b4[c][lane];
+                bend *= d;
+                const double tilt = 2 * d * rhs[lane * f + a];
+                // with (G + U + ridge) d = s, the step takes 2 g'd - d'G d off the squares
+                taken += d * s[a][lane] - tilt + p.ridge[a] * d * (d - 2 * at) + bend;
+                spill += bend - tilt;
+                for (int64_t c = a; c < f; ++c) {
+                    const double found = G4[a * f + c][lane];
+                    own += (a == c ? 1 : 2) * S[(lane * f + a) * f + c] * found;
+                    T* to = p.covariance + row * f * f;
+                    to[a * f + c] = to[c * f + a] = T(p.noise * found);
+                }
+            }
+            numbers[AFTER] += known[lane * 2 + 1] - taken;
+            numbers[FROM_ROWS] += own;
+            numbers[FROM_OTHERS] += spill > 0 ? spill : 0;
+        }
+    }
+    for (int64_t a = 0; a < f; ++a)
+        for (int64_t c = a; c < f; ++c) p.total[a * f + c] = p.total[c * f + a] = p.noise * add(total[a * f + c]);
+    for (int64_t k = 0; k < NUMBERS; ++k) p.numbers[k] = numbers[k];
 }
 
 // The same by conjugate gradients, whose cost grows with q and not with its square.
@@ -425,7 +760,7 @@ void solve_by_steps(const Solve<T>& p, int64_t first, int64_t last) {
         const int64_t most = p.side.starts[i + 1] - e + (p.ridge ? q : 0);
         T* v = vectors.at_least(most * (qp + 2));
         T *y = v + most * qp, *zeros = y + most;
-        int64_t m = fill(p, i, e, most, v, y, c);
+        int64_t m = fill(p, i, e, p.side.starts[i + 1], most, v, y, c, static_cast<double*>(nullptr));
         m += fill_ridge(p, i, v + m * qp, y + m);
         for (int64_t k = 0; k < qp; ++k) {
             x[k] = 0;
@@ -508,7 +843,12 @@ double values_of(const Values<T>& p, int64_t first, int64_t last) {
     const int before = d.factors - 1;
     const int64_t n = d.terms, qp = V ? V * Lanes<T>::count : d.qp;
     const T *rows = d.factor[before], *table = d.table, *y = p.y, one = 1;
-    const int64_t *lead = p.index[0], *end = p.index[before + 1];
+    // read once and then checked: the arrays are Python's, and may change meanwhile
+    auto place = [&](int mode, int64_t e) {
+        const int64_t at = static_cast<const volatile int64_t*>(p.index[mode])[e];
+        if (uint64_t(at) >= uint64_t(p.extent[mode])) out_of_range();
+        return at;
+    };
     Scratch<T> memory;
     T* c = memory.at_least(n + qp);
     T* v = c + n;
@@ -517,14 +857,14 @@ double values_of(const Values<T>& p, int64_t first, int64_t last) {
     for (int64_t e = first; e < last; ++e) {
         const T* combined = &one;
         if (before == 1) {
-            combined = d.factor[0] + p.index[1][e] * n;
+            combined = d.factor[0] + place(1, e) * n;
         } else if (before > 1) {
-            for (int f = 0; f < before; ++f) at[f] = p.index[f + 1][e];
+            for (int f = 0; f < before; ++f) at[f] = place(f + 1, e);
             kronecker(d, before, at, T(1), c);
             combined = c;
         }
-        combine<T, V>(combined, table + lead[e] * n * qp, n, qp, v);
-        T x = dot(v, rows + end[e] * qp, qp);
+        combine<T, V>(combined, table + place(0, e) * n * qp, n, qp, v);
+        T x = dot(v, rows + place(before + 1, e) * qp, qp);
         if (y) x -= y[e];
         p.out[e] = x;
         squares += double(x) * double(x);
@@ -686,7 +1026,7 @@ void within(Within<T>& p, int64_t first, int64_t last) {
 }
 
 template <class T> Table<T> table() {
-    return {pass<T>, solve<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>};
+    return {pass<T>, solve<T>, part<T>, whole<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>};
 }
 
 }  // namespace

@@ -14,6 +14,10 @@ namespace scaledgd {
 
 constexpr int MAX_MODES = 16;
 
+// Thrown through here, because the loops must not instantiate anything of the standard library.
+[[noreturn]] void out_of_memory();
+[[noreturn]] void out_of_range();
+
 struct Side {
     int64_t rows = 0;
     const int64_t* starts = nullptr;
@@ -24,6 +28,7 @@ struct Side {
 template <class T> struct Design {
     int64_t q = 0, qp = 0;                        // columns of v; padded to whole vectors
     const T* table = nullptr;                     // (n, terms, qp), n the size of mode other[0]
+    int64_t stride = 0;                           // from row to row, where nothing is combined
     int64_t terms = 1;
     int factors = 0;                              // the modes other[1], other[2], ...
     const T* factor[MAX_MODES] = {};              // (n, width), whose rows multiply to c
@@ -41,8 +46,16 @@ template <class T> struct Pass {
     T* sums = nullptr;                            // out (rows, q)
 };
 
-// Rows as least-squares problems: x (sum w v v' + ridge) = target for every row, in coordinates
-// in which the v of all entries are orthonormal; T turns them back.
+// Rows as least-squares problems: x (sum w v v' + ridge) = target for every row.
+//
+// In coordinates in which the v of all entries are orthonormal, T turns them back. Or, with
+// `sizes`, in coordinates as they come, which are not far from orthogonal: then nothing is turned,
+// and the inverses cost what the factorisations do.
+//
+// With `sizes`, rows of the table may go on after v: with qp variances of v, which are added up
+// over the entries of a row and count as ridge; and with what X has beside x . v, a number that is
+// multiplied by that of the row, and its variance. The variances of v are float, in units of their
+// own: they are half of what an entry reads, and nobody knows them to seven digits.
 template <class T> struct Solve {
     Side side;
     Design<T> design;
@@ -55,12 +68,49 @@ template <class T> struct Solve {
     const T* ridge = nullptr;                     // diagonals (rows, q), or one for all rows
     bool same_ridge = false;
     const double* whole = nullptr;                // (q, q): entries are taken off this Gram
+    const double* sizes = nullptr;                // (q): the diagonal of the Gram of all v
+    const double* unsure = nullptr;               // (q): the table has variances, in these units
+    const T* beside = nullptr;                    // (rows): the table has numbers to go with it
     double jitter = 0;
     int steps = 0;                                // of conjugate gradients; 0: solved exactly
     double tol = 0;
-    T* step = nullptr;                            // out (rows, q)
+    double noise = 1;                             // with `sizes`: multiplies the inverses
+    T* step = nullptr;                            // out (rows, q); with `sizes`, where rows arrive
     T* diagonals = nullptr;                       // out (rows, q): of T inverse T'
     double* total = nullptr;                      // out (q, q): added up over the rows
+    double* moments = nullptr;                    // out (q), with `sizes`: squares and variances of rows
+    double* numbers = nullptr;                    // out (NUMBERS), with `sizes`; see below
+    // Rows with very many entries, in order: what their segments add up to is known already.
+    int64_t longs = 0;
+    const int64_t* long_rows = nullptr;
+    const int64_t* long_parts = nullptr;          // (longs + 1): the parts of each
+    const double* parts = nullptr;                // (qp + 2) qp + SUMS numbers each
+};
+// Sums over the entries of a row: of squared residuals, of weights, and of weights times the
+// variances of what X has beside.
+enum { SQUARES, WEIGHT, BESIDE, SUMS };
+// Sums over rows: squared residuals before and after the step; weights; the variance of X over the
+// entries, as far as it comes from the rows (to be multiplied by the noise), and the rest of it.
+enum { BEFORE, AFTER, SEEN, FROM_ROWS, FROM_OTHERS, NUMBERS };
+
+// Rows of a matrix that are solved for in some of their columns, where the vectors v have whole
+// covariances: rows of the table are v, padded, and the upper triangle of its covariance, row by row
+// and padded. The covariances of the solutions are asked for, too.
+template <class T> struct Whole {
+    Side side;
+    int64_t q = 0, qp = 0, tp = 0;                // columns; padded; of a triangle, padded
+    const T* table = nullptr;                     // (n, qp + tp)
+    const T* x = nullptr;                         // (rows, q)
+    const T* y = nullptr;
+    const T* root = nullptr;                      // of weights; X is multiplied by it, and y is
+    int64_t free = 0;
+    const int64_t* columns = nullptr;             // (free), rising
+    const double* ridge = nullptr;                // (free)
+    double noise = 1;                             // multiplies the inverses
+    T* solved = nullptr;                          // out (rows, free)
+    T* covariance = nullptr;                      // out (rows, free, free)
+    double* total = nullptr;                      // out (free, free)
+    double* numbers = nullptr;                    // out (NUMBERS), as above
 };
 
 // Sums over entries of w times the Kronecker product of all factors' rows: (rows, terms, q). The
@@ -76,6 +126,7 @@ template <class T> struct Outer {
 // last factor as above.
 template <class T> struct Values {
     const int64_t* index[MAX_MODES] = {};
+    int64_t extent[MAX_MODES] = {};               // every index is checked against it when it is read
     Design<T> design;                             // table (n, terms, qp); factors of index[1], ...
     const T* y = nullptr;
     T* out = nullptr;                             // x - y
@@ -108,6 +159,8 @@ template <class T> struct Within {
 template <class T> struct Table {
     double (*pass)(const Pass<T>&, int64_t first, int64_t last);
     void (*solve)(const Solve<T>&, int64_t first, int64_t last);
+    void (*part)(const Solve<T>&, int64_t row, int64_t first, int64_t last, double* sums);
+    void (*whole)(const Whole<T>&, int64_t first, int64_t last);
     void (*outer)(const Outer<T>&, int64_t first, int64_t last);
     double (*values)(const Values<T>&, int64_t first, int64_t last);
     double (*dense_rows)(const Dense<T>&, int64_t first, int64_t last);

@@ -25,9 +25,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -38,6 +40,11 @@
 namespace nb = nanobind;
 using namespace scaledgd;
 using std::optional;
+
+namespace scaledgd {
+void out_of_memory() { throw std::bad_alloc(); }
+void out_of_range() { throw std::out_of_range("index out of range"); }
+}  // namespace scaledgd
 
 namespace {
 
@@ -57,20 +64,43 @@ int threads() {
     return n > 0 ? n : default_threads();
 }
 
+// For tests: the piece of work that many from now fails, as if there were no memory for it.
+std::atomic<int64_t> failing{-1};
+
+void fail_where_told() {
+    if (failing.load(std::memory_order_relaxed) >= 0 && failing.fetch_sub(1) == 0) throw std::bad_alloc();
+}
+
 // Threads that sleep until there is work. They are kept because one that is woken runs at once,
 // where a new one waits its turn behind whatever keeps the other cores busy; and whoever brings
 // the work does not wait for those that come too late.
+//
+// What a piece throws is kept, and thrown again by whoever brought the work, once nobody is at work
+// on it any more; pieces not begun by then are left.
 class Pool {
     struct Job {
         const std::function<void(int64_t)>& work;
         const int64_t pieces;
         int64_t seats;                  // helpers that may still join; guarded by the pool's mutex
         int64_t inside = 0;             // helpers at work; likewise
+        std::exception_ptr failure;     // the first one; likewise
         std::atomic<int64_t> next{0};
         std::condition_variable left;
 
-        void run() {
-            for (int64_t k; (k = next.fetch_add(1)) < pieces;) work(k);
+        Job(const std::function<void(int64_t)>& work, int64_t pieces, int64_t seats)
+            : work(work), pieces(pieces), seats(seats) {}
+
+        void run(std::mutex& mutex) noexcept {
+            try {
+                for (int64_t k; (k = next.fetch_add(1)) < pieces;) {
+                    fail_where_told();
+                    work(k);
+                }
+            } catch (...) {
+                next.store(pieces);
+                std::lock_guard<std::mutex> lock(mutex);
+                if (!failure) failure = std::current_exception();
+            }
         }
     };
     std::mutex mutex;
@@ -86,7 +116,7 @@ class Pool {
             if (--job->seats == 0) jobs.pop_front();
             ++job->inside;
             lock.unlock();
-            job->run();
+            job->run(mutex);
             lock.lock();
             if (--job->inside == 0) job->left.notify_one();
         }
@@ -94,21 +124,22 @@ class Pool {
 
   public:
     void share(int64_t pieces, int64_t helpers, const std::function<void(int64_t)>& work) {
-        Job job{work, pieces, helpers};
+        Job job(work, pieces, helpers);
         {
             std::lock_guard<std::mutex> lock(mutex);
             try {
                 for (; workers < helpers; ++workers) std::thread([this] { help(); }).detach();
-            } catch (const std::system_error&) {
+            } catch (const std::exception&) {
                 // no more threads to be had: those there are do the work
             }
             jobs.push_back(&job);
         }
         for (int64_t k = 0; k < helpers; ++k) wake.notify_one();
-        job.run();
+        job.run(mutex);
         std::unique_lock<std::mutex> lock(mutex);
         jobs.erase(std::remove(jobs.begin(), jobs.end(), &job), jobs.end());
         job.left.wait(lock, [&] { return job.inside == 0; });
+        if (job.failure) std::rethrow_exception(job.failure);
     }
 };
 
@@ -118,7 +149,10 @@ std::atomic<Pool*> pool{nullptr};  // never deleted: its threads sleep until the
 void share(int64_t pieces, const std::function<void(int64_t)>& work) {
     const int64_t helpers = std::min<int64_t>(threads(), pieces) - 1;
     if (helpers > 0) return pool.load()->share(pieces, helpers, work);
-    for (int64_t k = 0; k < pieces; ++k) work(k);
+    for (int64_t k = 0; k < pieces; ++k) {
+        fail_where_told();
+        work(k);
+    }
 }
 
 // A child has none of its parent's threads, and a lock may be held by one of them.
@@ -139,12 +173,37 @@ struct Pieces {
     int64_t last(int64_t k) const { return std::min(n, (k + 1) * size); }
 };
 
-template <class F> void each(const Pieces& pieces, F work) {
+// Divide rows into ranges of about equal cost, which is that of their entries and their own; a
+// multiple of `unit` rows each. Some may be empty.
+struct Cuts {
+    std::vector<int64_t> bounds;
+    int64_t count;
+    Cuts(const Side& side, int64_t per_entry, int64_t per_row, int64_t unit = 1) {
+        auto cost = [&](int64_t i) { return side.starts[i] * per_entry + i * per_row; };
+        count = std::clamp<int64_t>(cost(side.rows) / PIECE, 1, 512);
+        bounds.push_back(0);
+        for (int64_t k = 1; k < count; ++k) {
+            const int64_t wanted = cost(side.rows) / count * k;
+            int64_t low = bounds.back(), high = side.rows;
+            while (low < high) {
+                const int64_t middle = low + (high - low) / 2;
+                if (cost(middle) < wanted) low = middle + 1;
+                else high = middle;
+            }
+            bounds.push_back(std::min(side.rows, (low + unit - 1) / unit * unit));
+        }
+        bounds.push_back(side.rows);
+    }
+    int64_t first(int64_t k) const { return bounds[k]; }
+    int64_t last(int64_t k) const { return bounds[k + 1]; }
+};
+
+template <class P, class F> void each(const P& pieces, F work) {
     nb::gil_scoped_release release;
     share(pieces.count, [&](int64_t k) { work(pieces.first(k), pieces.last(k)); });
 }
 
-template <class F> double add_up(const Pieces& pieces, F work) {
+template <class P, class F> double add_up(const P& pieces, F work) {
     std::vector<double> parts(pieces.count);
     {
         nb::gil_scoped_release release;
@@ -154,6 +213,16 @@ template <class F> double add_up(const Pieces& pieces, F work) {
 }
 
 // ---- arrays
+
+void demand(bool truth, const char* message) {
+    if (!truth) throw std::invalid_argument(message);
+}
+
+// Kernels run without Python's lock, and what they were given may change while they look: whatever
+// they count in one pass and fill in a second is bounded by what was counted.
+void unchanged(bool truth) {
+    if (!truth) throw std::runtime_error("an array changed while it was read");
+}
 
 template <class T, size_t N>
 using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
@@ -187,10 +256,6 @@ template <class T> Out<T> made(std::vector<size_t> shape, T** data) {
 
 template <class T> const T* data(const optional<Any<T>>& x) { return x ? x->data() : nullptr; }
 
-void demand(bool truth, const char* message) {
-    if (!truth) throw std::invalid_argument(message);
-}
-
 template <class T> void same_size(const optional<Any<T>>& x, int64_t n, const char* message) {
     demand(!x || int64_t(x->size()) == n, message);
 }
@@ -203,12 +268,21 @@ template <class T> struct Padded {
     Padded(const T* from, int64_t rows, int64_t q) : data(from) {
         const int64_t lanes = 32 / sizeof(T);
         width = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
-        if (width == q || from == nullptr) return;
+        if (width == q || (from == nullptr && q > 0)) return;
         copy.resize(rows * width);
-        for (int64_t i = 0; i < rows; ++i)
+        for (int64_t i = 0; q > 0 && i < rows; ++i)
             std::memcpy(copy.data() + i * width, from + i * q, q * sizeof(T));
         data = copy.data();
     }
+};
+
+// Memory on large pages that is not cleared.
+template <class T> struct Room {
+    T* data;
+    explicit Room(int64_t n) : data(static_cast<T*>(reserved(std::max<int64_t>(1, n) * sizeof(T)))) {}
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+    ~Room() { std::free(data); }
 };
 
 // ---- the instruction set of this processor
@@ -244,6 +318,7 @@ struct Sorted {
     std::vector<int64_t> starts;
     std::vector<int64_t> position;                    // empty: as they come
     std::vector<std::vector<int32_t>> other;          // of the modes but this one, in order
+    std::vector<int64_t> extent;                      // which are below these
 
     Side side() const {
         Side s;
@@ -252,6 +327,10 @@ struct Sorted {
         s.position = position.empty() ? nullptr : position.data();
         for (size_t k = 0; k < other.size(); ++k) s.other[k] = other[k].data();
         return s;
+    }
+    void add(std::vector<int32_t> places, int64_t below) {
+        other.push_back(std::move(places));
+        extent.push_back(below);
     }
 };
 
@@ -266,18 +345,23 @@ void check_index(const Index& index, const std::vector<int64_t>& shape) {
     }
 }
 
+// What a Python array holds, read once: it may change meanwhile.
+int64_t place(const int64_t* index, int64_t e, int64_t n) {
+    const int64_t at = static_cast<const volatile int64_t*>(index)[e];
+    demand(uint64_t(at) < uint64_t(n), "index out of range");
+    return at;
+}
+
 // A stable counting sort of the entries, taken in some order, by their row in one mode.
 void count_rows(const int64_t* rows, int64_t m, int64_t n, std::vector<int64_t>& starts) {
     starts.assign(n + 1, 0);
-    for (int64_t e = 0; e < m; ++e) {
-        demand(rows[e] >= 0 && rows[e] < n, "index out of range");
-        ++starts[rows[e] + 1];
-    }
+    for (int64_t e = 0; e < m; ++e) ++starts[place(rows, e, n) + 1];
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
 }
 
 std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& shape, int mode) {
     check_index(index, shape);
+    demand(mode >= 0 && mode < int(shape.size()), "there is no such mode");
     auto result = std::make_unique<Sorted>();
     const int64_t m = index[0].size();
     const int64_t* rows = index[mode].data();
@@ -288,7 +372,11 @@ std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& s
     if (!as_is) {
         result->position.resize(m);
         std::vector<int64_t> next(result->starts.begin(), result->starts.end() - 1);
-        for (int64_t e = 0; e < m; ++e) result->position[next[rows[e]]++] = e;
+        for (int64_t e = 0; e < m; ++e) {
+            const int64_t to = next[place(rows, e, shape[mode])]++;
+            unchanged(to < m);
+            result->position[to] = e;
+        }
     }
     for (size_t k = 0; k < shape.size(); ++k) {
         if (int(k) == mode) continue;
@@ -298,9 +386,9 @@ std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& s
         const Pieces pieces(m, m);
         share(pieces.count, [&](int64_t piece) {
             for (int64_t e = pieces.first(piece); e < pieces.last(piece); ++e)
-                other[e] = int32_t(from[position ? position[e] : e]);
+                other[e] = int32_t(place(from, position ? position[e] : e, shape[k]));
         });
-        result->other.push_back(std::move(other));
+        result->add(std::move(other), shape[k]);
     }
     return result;
 }
@@ -321,6 +409,8 @@ template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
 // What a mask rejects, sorted by rows or by columns.
 std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     const int64_t n1 = kept.shape(0), n2 = kept.shape(1);
+    demand(mode == 0 || mode == 1, "there is no such mode");
+    demand(n1 < INT32_MAX && n2 < INT32_MAX, "a mode is too long");
     const uint8_t* mask = kept.data();
     auto result = std::make_unique<Sorted>();
     nb::gil_scoped_release release;
@@ -342,13 +432,14 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
                 found[count] = int32_t(j);
                 count += !row[j];
             }
+            unchanged(count == starts[i + 1] - starts[i]);
             std::copy(found.begin(), found.begin() + count, columns.begin() + starts[i]);
         }
     });
     result->m = m;
     if (mode == 0) {
         result->starts = std::move(starts);
-        result->other.push_back(std::move(columns));
+        result->add(std::move(columns), n2);
         return result;
     }
     result->starts.assign(n2 + 1, 0);
@@ -358,7 +449,7 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     std::vector<int32_t> other(m);
     for (int64_t i = 0; i < n1; ++i)
         for (int64_t e = starts[i]; e < starts[i + 1]; ++e) other[next[columns[e]]++] = int32_t(i);
-    result->other.push_back(std::move(other));
+    result->add(std::move(other), n1);
     return result;
 }
 
@@ -366,7 +457,7 @@ std::unique_ptr<Sorted> nothing(int64_t rows) {
     demand(rows >= 0, "rows must not be negative");
     auto result = std::make_unique<Sorted>();
     result->starts.assign(rows + 1, 0);
-    result->other.emplace_back();
+    result->add({}, 0);
     return result;
 }
 
@@ -392,7 +483,11 @@ bool distinct(const Index& index, const std::vector<int64_t>& shape) {
     for (size_t k = d; k-- > 0;) {
         const int64_t* rows = index[k].data();
         count_rows(rows, m, shape[k], next);
-        for (int64_t e : order) sorted_order[next[rows[e]]++] = e;
+        for (int64_t e : order) {
+            const int64_t to = next[place(rows, e, shape[k])]++;
+            unchanged(to < m);
+            sorted_order[to] = e;
+        }
         order.swap(sorted_order);
     }
     for (int64_t e = 1; e < m; ++e)
@@ -416,7 +511,7 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
     auto join = [&](int64_t e) {
         int64_t first = -1;
         for (size_t k = 0; k < shape.size(); ++k) {
-            int64_t a = offset[k] + index[k].data()[e];
+            int64_t a = offset[k] + place(index[k].data(), e, shape[k]);
             if (parent[a] < 0) {
                 parent[a] = a;
                 ++count;
@@ -449,14 +544,14 @@ template <class T> struct Prepared {
     explicit Prepared(const In<T, 2>& M) {
         kept.emplace_back(M.data(), int64_t(M.shape(0)), int64_t(M.shape(1)));
         design.q = M.shape(1);
-        design.qp = kept.back().width;
+        design.qp = design.stride = kept.back().width;
         design.table = kept.back().data;
     }
     // Combinations of rows: table (n, terms, q), and factors whose widths multiply to terms.
     Prepared(const In<T, 3>& M, const std::vector<In<T, 2>>& factors) {
         kept.emplace_back(M.data(), int64_t(M.shape(0) * M.shape(1)), int64_t(M.shape(2)));
         design.q = M.shape(2);
-        design.qp = kept.back().width;
+        design.qp = design.stride = kept.back().width;
         design.table = kept.back().data;
         design.terms = M.shape(1);
         with(factors);
@@ -485,6 +580,7 @@ nb::tuple one_pass(const Sorted& entries, const In<T, 2>& M, optional<In<T, 2>> 
     p.side = entries.side();
     p.design = prepared.design;
     demand(entries.other.size() == 1, "matrices only");
+    demand(int64_t(M.shape(0)) >= entries.extent[0], "M does not fit the entries");
     same_size<T>(y, entries.m, "y does not fit the entries");
     same_size<T>(weights, entries.m, "weights do not fit the entries");
     demand(x || !residuals, "residuals need x");
@@ -496,9 +592,64 @@ nb::tuple one_pass(const Sorted& entries, const In<T, 2>& M, optional<In<T, 2>> 
     nb::object residual = nb::none(), sum = nb::none();
     if (residuals) residual = nb::cast(made<T>({size_t(entries.m)}, &p.residual));
     if (sums) sum = nb::cast(made<T>({size_t(p.side.rows), M.shape(1)}, &p.sums));
-    const double squares = add_up(Pieces(p.side.rows, entries.m * p.design.qp * 2),
+    const double squares = add_up(Cuts(p.side, p.design.qp * 2, p.design.qp),
                                   [&](int64_t a, int64_t b) { return table<T>().pass(p, a, b); });
     return nb::make_tuple(squares, residual, sum);
+}
+
+// Rows with so many entries that their systems are formed in parts, segments of equal length.
+struct Segments {
+    std::vector<int64_t> rows, parts{0}, row, first, last;
+    Segments(const Side& side) {
+        const int64_t length = std::max<int64_t>(1 << 14, side.starts[side.rows] >> 8);
+        for (int64_t i = 0; i < side.rows; ++i) {
+            if (side.starts[i + 1] - side.starts[i] < 2 * length) continue;
+            for (int64_t e = side.starts[i]; e < side.starts[i + 1]; e += length) {
+                row.push_back(i);
+                first.push_back(e);
+                last.push_back(std::min(e + length, side.starts[i + 1]));
+            }
+            rows.push_back(i);
+            parts.push_back(int64_t(row.size()));
+        }
+    }
+};
+
+// Solve the rows. What is added up over them: the inverses, and NUMBERS numbers.
+template <class T>
+void solve_all(Solve<T>& p, bool spread, double* total, double* numbers = nullptr, double* moments = nullptr) {
+    const int64_t q = p.design.q, qp = p.design.qp;
+    const int64_t work = p.steps ? 2 * p.steps : q / 2 + 4;
+    const Cuts cuts(p.side, qp * work, qp * q * (p.steps ? 2 * p.steps : spread ? q : q / 2 + 4), 4);
+    std::vector<double> sums(cuts.count * (spread ? q * q : 0), 0.0), others(cuts.count * (NUMBERS + q), 0.0);
+    const int64_t size = (qp + 2) * qp + SUMS;
+    nb::gil_scoped_release release;
+    std::vector<double> parts;
+    optional<Segments> segments;
+    if (!p.steps) {
+        segments.emplace(p.side);
+        parts.resize(segments->row.size() * size);
+        share(int64_t(segments->row.size()), [&](int64_t k) {
+            table<T>().part(p, segments->row[k], segments->first[k], segments->last[k], parts.data() + k * size);
+        });
+        p.longs = int64_t(segments->rows.size());
+        p.long_rows = segments->rows.data();
+        p.long_parts = segments->parts.data();
+        p.parts = parts.data();
+    }
+    share(cuts.count, [&](int64_t k) {
+        Solve<T> own = p;
+        own.total = spread ? sums.data() + k * q * q : nullptr;
+        own.numbers = numbers ? others.data() + k * (NUMBERS + q) : nullptr;
+        own.moments = moments ? others.data() + k * (NUMBERS + q) + NUMBERS : nullptr;
+        table<T>().solve(own, cuts.first(k), cuts.last(k));
+    });
+    for (int64_t piece = 0; piece < cuts.count; ++piece) {
+        for (int64_t k = 0; spread && k < q * q; ++k) total[k] += sums[piece * q * q + k];
+        const double* own = others.data() + piece * (NUMBERS + q);
+        for (int64_t k = 0; numbers && k < NUMBERS; ++k) numbers[k] += own[k];
+        for (int64_t k = 0; moments && k < q; ++k) moments[k] += own[NUMBERS + k];
+    }
 }
 
 template <class T>
@@ -514,8 +665,14 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     const size_t n = p.side.rows, q = p.design.q;
     demand(entries.other.size() == factors.size() + 1 && lead >= 0 && lead <= int(factors.size()),
            "the design does not fit the modes");
+    demand(!factors.empty() || p.design.terms == 1, "the factors do not fit the table");
     // the mode of the table comes first
     std::rotate(p.side.other, p.side.other + lead, p.side.other + lead + 1);
+    std::vector<int64_t> extent = entries.extent;
+    std::rotate(extent.begin(), extent.begin() + lead, extent.begin() + lead + 1);
+    demand(int64_t(M.shape(0)) >= extent[0], "the table does not fit the entries");
+    for (size_t f = 0; f < factors.size(); ++f)
+        demand(int64_t(factors[f].shape(0)) >= extent[f + 1], "a factor does not fit the entries");
     demand(turn.shape(0) == q && turn.shape(1) == q, "turn does not fit");
     demand(bool(x) != bool(target) && bool(x) == bool(y), "give x and y, or a target");
     demand(!x || (x->shape(0) == n && x->shape(1) == q), "x does not fit");
@@ -539,25 +696,161 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     p.tol = tol;
     nb::object diagonals = nb::none(), total = nb::none();
     nb::object step = nb::cast(made<T>({n, q}, &p.step));
-    const int64_t work = p.steps ? 2 * p.steps : int64_t(q) / 2 + 4;
-    const Pieces pieces(p.side.rows, (entries.m + int64_t(n * q)) * p.design.qp * work, 4);
     if (spread) diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
-    std::vector<double> sums(spread ? pieces.count * q * q : 0, 0.0);
-    each(pieces, [&](int64_t a, int64_t b) {
-        Solve<T> own = p;
-        own.total = spread ? sums.data() + a / pieces.size * int64_t(q * q) : nullptr;
-        table<T>().solve(own, a, b);
-    });
+    std::vector<double> sum(q * q, 0.0);
+    solve_all<T>(p, spread, sum.data());
     if (spread) {
         T* whole_sum;
         total = nb::cast(made<T>({q, q}, &whole_sum));
-        for (size_t k = 0; k < q * q; ++k) {
-            double sum = 0;
-            for (int64_t piece = 0; piece < pieces.count; ++piece) sum += sums[piece * q * q + k];
-            whole_sum[k] = T(sum);
-        }
+        for (size_t k = 0; k < q * q; ++k) whole_sum[k] = T(sum[k]);
     }
     return nb::make_tuple(step, diagonals, total);
+}
+
+// The same for the rows of a matrix in coordinates as they come, with a prior, where the other
+// matrix is not known exactly: its rows M have variances (of their first columns, as many as are
+// given). What X has beside is own[i] given[j, 0]; the variance of the latter is given[j, 1].
+template <class T>
+nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& x, const In<T, 1>& y,
+                      const In<T, 2>& variances, const In<T, 1>& ridge, const In<double, 1>& sizes,
+                      optional<In<T, 1>> own, optional<In<T, 2>> given, optional<In<T, 1>> root,
+                      optional<In<uint8_t, 1>> kept, double jitter, double noise) {
+    Solve<T> p;
+    p.side = entries.side();
+    const size_t n = p.side.rows, q = M.shape(1), others = M.shape(0), known = variances.shape(1);
+    demand(entries.other.size() == 1, "matrices only");
+    demand(int64_t(others) >= entries.extent[0], "M does not fit the entries");
+    demand(x.shape(0) == n && x.shape(1) == q, "x does not fit");
+    demand(variances.shape(0) == others && known <= q, "variances do not fit");
+    demand(ridge.size() == q && sizes.size() == q, "ridge does not fit");
+    demand(bool(own) == bool(given), "give both of what X has beside, or none");
+    demand(!own || (own->size() == n && given->shape(0) == others && given->shape(1) == 2), "own does not fit");
+    demand(int64_t(y.size()) == entries.m, "y does not fit the entries");
+    demand(!root || int64_t(root->size()) == entries.m, "root does not fit the entries");
+    demand(!kept || int64_t(kept->size()) == entries.m, "kept does not fit the entries");
+    constexpr int64_t lanes = 32 / sizeof(T);
+    Design<T>& d = p.design;
+    d.q = q;
+    d.qp = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
+    const int64_t after = d.qp + d.qp * int64_t(sizeof(float)) / int64_t(sizeof(T));
+    d.stride = after + (own ? lanes : 0);
+    Room<T> rows(others * d.stride);  // side by side, because they are needed at a time
+    const Pieces pieces(others, others * d.stride * 8);
+    const T *vectors = M.data(), *doubts = variances.data(), *beside = given ? given->data() : nullptr;
+    std::vector<double> units(d.qp, 0.0), largest(pieces.count * d.qp, 0.0);
+    each(pieces, [&](int64_t a, int64_t b) {
+        double* most = largest.data() + a / pieces.size * d.qp;
+        for (int64_t i = a; i < b; ++i)
+            for (int64_t k = 0; k < int64_t(known); ++k) most[k] = std::max(most[k], double(doubts[i * known + k]));
+    });
+    for (int64_t k = 0; k < int64_t(largest.size()); ++k) units[k % d.qp] = std::max(units[k % d.qp], largest[k]);
+    std::vector<double> inverse(d.qp, 0.0);
+    for (int64_t k = 0; k < d.qp; ++k) inverse[k] = units[k] > 0 ? 1 / units[k] : 0;
+    each(pieces, [&](int64_t a, int64_t b) {
+        for (int64_t i = a; i < b; ++i) {
+            T* to = rows.data + i * d.stride;
+            float* doubt = reinterpret_cast<float*>(to + d.qp);
+            for (int64_t k = 0; k < d.qp; ++k) to[k] = k < int64_t(q) ? vectors[i * q + k] : T(0);
+            for (int64_t k = 0; k < d.qp; ++k)
+                doubt[k] = k < int64_t(known) ? float(double(doubts[i * known + k]) * inverse[k]) : 0.0f;
+            for (int64_t k = 0; beside && k < lanes; ++k) to[after + k] = k < 2 ? beside[i * 2 + k] : T(0);
+        }
+    });
+    d.table = rows.data;
+    p.x = x.data();
+    p.y = y.data();
+    p.root = root ? root->data() : nullptr;
+    p.kept = kept ? kept->data() : nullptr;
+    p.ridge = ridge.data();
+    p.same_ridge = true;
+    p.sizes = sizes.data();
+    p.unsure = units.data();
+    p.beside = own ? own->data() : nullptr;
+    p.jitter = jitter;
+    p.noise = noise;
+    nb::object step = nb::cast(made<T>({n, q}, &p.step)), diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
+    T *whole_sum, *squares;
+    nb::object total = nb::cast(made<T>({q, q}, &whole_sum)), moment = nb::cast(made<T>({q}, &squares));
+    std::vector<double> sum(q * q, 0.0), moments(q, 0.0);
+    double numbers[NUMBERS] = {};
+    solve_all<T>(p, true, sum.data(), numbers, moments.data());
+    for (size_t k = 0; k < q * q; ++k) whole_sum[k] = T(sum[k]);
+    for (size_t k = 0; k < q; ++k) squares[k] = T(moments[k]);
+    return nb::make_tuple(step, diagonals, total, moment, numbers[BEFORE], numbers[AFTER], numbers[SEEN],
+                          numbers[FROM_ROWS], numbers[FROM_OTHERS]);
+}
+
+// Rows of a matrix, solved for in some columns, with whole covariances: those of the columns `known`
+// of the rows of M are C, and the others are certain.
+template <class T>
+nb::tuple whole_rows(const Sorted& entries, const In<T, 2>& M, optional<In<T, 3>> C,
+                     const std::vector<int64_t>& known, const In<T, 2>& x, const In<T, 1>& y,
+                     optional<In<T, 1>> root, const std::vector<int64_t>& columns, const In<T, 1>& ridge,
+                     double noise) {
+    Whole<T> p;
+    p.side = entries.side();
+    const size_t n = p.side.rows, others = M.shape(0), f = columns.size(), g = known.size();
+    p.q = M.shape(1);
+    demand(entries.other.size() == 1, "matrices only");
+    demand(int64_t(others) >= entries.extent[0], "M does not fit the entries");
+    demand(!C || (C->shape(0) == others && C->shape(1) == g && C->shape(2) == g), "C does not fit");
+    demand(x.shape(0) == n && int64_t(x.shape(1)) == p.q, "x does not fit");
+    demand(int64_t(y.size()) == entries.m, "y does not fit the entries");
+    demand(!root || int64_t(root->size()) == entries.m, "root does not fit the entries");
+    demand(ridge.size() == f, "ridge does not fit");
+    for (const auto* some : {&known, &columns})
+        for (size_t k = 0; k < some->size(); ++k)
+            demand((*some)[k] >= 0 && (*some)[k] < p.q && (!k || (*some)[k] > (*some)[k - 1]), "no such column");
+    constexpr int64_t lanes = 32 / sizeof(T);
+    p.qp = std::max<int64_t>(1, (p.q + lanes - 1) / lanes) * lanes;
+    p.tp = std::max<int64_t>(1, (p.q * (p.q + 1) / 2 + lanes - 1) / lanes) * lanes;
+    Room<T> rows(others * (p.qp + p.tp));
+    const T *vectors = M.data(), *spread = C ? C->data() : nullptr;
+    each(Pieces(others, others * (p.qp + p.tp) * 4), [&](int64_t a, int64_t b) {
+        for (int64_t i = a; i < b; ++i) {
+            T *to = rows.data + i * (p.qp + p.tp), *triangle = to + p.qp;
+            std::memset(to, 0, (p.qp + p.tp) * sizeof(T));
+            std::copy(vectors + i * p.q, vectors + (i + 1) * p.q, to);
+            for (size_t k = 0; spread && k < g; ++k)
+                for (size_t j = k; j < g; ++j) {
+                    const int64_t row = known[k], before = row * p.q - row * (row - 1) / 2;
+                    triangle[before + known[j] - row] = spread[(i * g + k) * g + j];
+                }
+        }
+    });
+    p.table = rows.data;
+    p.x = x.data();
+    p.y = y.data();
+    p.root = root ? root->data() : nullptr;
+    p.free = int64_t(f);
+    p.columns = columns.data();
+    const std::vector<double> held(ridge.data(), ridge.data() + f);
+    p.ridge = held.data();
+    p.noise = noise;
+    nb::object solved = nb::cast(made<T>({n, f}, &p.solved));
+    nb::object covariance = nb::cast(made<T>({n, f, f}, &p.covariance));
+    T* sum;
+    nb::object total = nb::cast(made<T>({f, f}, &sum));
+    const Cuts cuts(p.side, p.qp * p.qp + 2 * p.tp, p.qp * p.qp * p.qp, 4);
+    std::vector<double> sums(cuts.count * f * f, 0.0), others_sums(cuts.count * NUMBERS, 0.0);
+    {
+        nb::gil_scoped_release release;
+        share(cuts.count, [&](int64_t k) {
+            Whole<T> own = p;
+            own.total = sums.data() + k * f * f;
+            own.numbers = others_sums.data() + k * NUMBERS;
+            table<T>().whole(own, cuts.first(k), cuts.last(k));
+        });
+    }
+    double numbers[NUMBERS] = {};
+    std::vector<double> whole_sum(f * f, 0.0);
+    for (int64_t piece = 0; piece < cuts.count; ++piece) {
+        for (size_t k = 0; k < f * f; ++k) whole_sum[k] += sums[piece * f * f + k];
+        for (int64_t k = 0; k < NUMBERS; ++k) numbers[k] += others_sums[piece * NUMBERS + k];
+    }
+    for (size_t k = 0; k < f * f; ++k) sum[k] = T(whole_sum[k]);
+    return nb::make_tuple(solved, covariance, total, numbers[BEFORE], numbers[AFTER], numbers[SEEN],
+                          numbers[FROM_ROWS], numbers[FROM_OTHERS]);
 }
 
 // Factors of which the last is padded, as `outer` and `values` want them.
@@ -583,12 +876,14 @@ Out<T> outer_sums(const Sorted& entries, const std::vector<In<T, 2>>& factors, c
     p.side = entries.side();
     demand(entries.other.size() == factors.size(), "one factor per other mode");
     demand(int64_t(weights.size()) == entries.m, "weights do not fit the entries");
+    for (size_t f = 0; f < factors.size(); ++f)
+        demand(int64_t(factors[f].shape(0)) >= entries.extent[f], "a factor does not fit the entries");
     const Padded<T> padded = last_padded(factors, p.design);
     p.design.factor[factors.size() - 1] = padded.data;
     p.weights = weights.data();
     auto result = made<T>({size_t(p.side.rows), size_t(p.design.terms * p.design.q)}, &p.sums);
-    each(Pieces(p.side.rows, entries.m * p.design.terms * p.design.qp * 2),
-         [&](int64_t a, int64_t b) { table<T>().outer(p, a, b); });
+    const int64_t work = p.design.terms * p.design.qp;
+    each(Cuts(p.side, 2 * work, work), [&](int64_t a, int64_t b) { table<T>().outer(p, a, b); });
     return result;
 }
 
@@ -596,12 +891,13 @@ template <class T>
 nb::tuple tucker_values(const Index& index, const In<T, 2>& small, const std::vector<In<T, 2>>& factors,
                         optional<Any<T>> y) {
     Values<T> p;
-    demand(index.size() == factors.size() + 1, "one index per mode");
+    demand(index.size() == factors.size() + 1 && index.size() < MAX_MODES, "one index per mode");
     const int64_t m = index[0].size();
     same_size<T>(y, m, "y does not fit the entries");
     for (size_t k = 0; k < index.size(); ++k) {
         demand(int64_t(index[k].size()) == m, "index arrays must have the same length");
         p.index[k] = index[k].data();
+        p.extent[k] = k ? factors[k - 1].shape(0) : small.shape(0);
     }
     const Padded<T> padded = last_padded(factors, p.design);
     p.design.factor[factors.size() - 1] = padded.data;
@@ -698,6 +994,7 @@ template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> obs
                     count += row[j] == row[j];
                 }
             const int64_t to = starts[r];
+            unchanged(count == starts[r + 1] - to);
             int64_t rest = r;
             for (size_t k = d > 1 ? d - 1 : 0; k-- > 0; rest /= int64_t(x.shape(k)))
                 std::fill(index[k] + to, index[k] + to + count, rest % int64_t(x.shape(k)));
@@ -784,15 +1081,17 @@ template <class T> T kth_magnitude(const Any<T>& x, int64_t k) {
     std::vector<std::vector<U>> same(groups);
     share(groups, [&](int64_t g) {
         auto& found = same[g];
-        found.resize(counts[g][bin] + 1);
+        const int64_t most = counts[g][bin];
+        found.resize(most + 1);
         int64_t kept = 0;
         for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) {
             found[kept] = ordered(std::abs(from[e]));
-            kept += digit(e) == bin;
+            kept += digit(e) == bin && kept < most;
         }
         found.resize(kept);
     });
     for (int64_t g = 1; g < groups; ++g) same[0].insert(same[0].end(), same[g].begin(), same[g].end());
+    unchanged(k < int64_t(same[0].size()));
     std::vector<uint32_t> room(1 << DIGIT);
     return number<T>(select(same[0].data(), int64_t(same[0].size()), k, room.data()));
 }
@@ -829,7 +1128,7 @@ template <class T> Out<T> row_medians(const Sorted& entries, const In<T, 1>& x) 
     T* out;
     auto result = made<T>({size_t(side.rows)}, &out);
     const T* from = x.data();
-    each(Pieces(side.rows, entries.m * 16), [&](int64_t a, int64_t b) {
+    each(Cuts(side, 16, 16), [&](int64_t a, int64_t b) {
         std::vector<typename Bits<T>::type> row;
         std::vector<uint32_t> room(1 << DIGIT);
         for (int64_t i = a; i < b; ++i) {
@@ -886,6 +1185,11 @@ template <class T> void bind(nb::module_& m) {
     m.def("solve_rows", solve_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
           nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+    m.def("update_rows", update_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(),
+          nb::arg());
+    m.def("whole_rows", whole_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg().none(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
     m.def("outer_sums", outer_sums<T>, nb::arg(), nb::arg().noconvert(), nb::arg().noconvert());
     m.def("tucker_values", tucker_values<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg().none());
     m.def("dense", dense<T>, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),
@@ -919,6 +1223,7 @@ NB_MODULE(_compiled, m) {
     m.def("nothing", nothing);
     m.def("distinct", distinct);
     m.def("parts", parts);
+    m.def("fail_at", [](int64_t piece) { failing = piece; });
     m.def("get_num_threads", threads);
     m.def("set_num_threads", [](int n) { limit = n; });
     m.def("arranged", arranged<uint8_t>, nb::arg(), nb::arg().noconvert());

@@ -61,7 +61,9 @@ def too_many_rejected(model: Any) -> str:
     return ""
 
 
-def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> list[str]:
+def undetermined(
+    data: Observations, ranks: tuple[int, ...], learnt: bool, time_mode: int | None = None
+) -> list[str]:
     """Return what the data cannot determine, as sentences.
 
     Parameters
@@ -71,12 +73,16 @@ def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> li
         Zeros if there are offsets only: these need no advice about the rank.
     learnt : bool
         Whether the fit knows how sure it is of every row: then few entries are no surprise.
+    time_mode : int, optional
+        The mode along which neighbours tell about slices that have no entry.
     """
     found = []
     for mode, r in enumerate(ranks):
         counts = data.counts(mode)
         name = ("row", "column")[mode] if len(data.shape) == 2 else "slice"
         where = f" of mode {mode}" if len(data.shape) > 2 else ""
+        if mode == time_mode:
+            continue
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
         if none == 1:
             found.append(f"1 {name}{where} has no observation and is filled with offsets only")

@@ -94,8 +94,9 @@ class EntrywiseEstimator(LowRankEstimator):
         """Return what the data cannot determine."""
         rank = self.rank_
         ranks = rank if isinstance(rank, tuple) else (rank,) * 2
-        found = undetermined(self._model.observations, ranks, self._model.knows_rows)
-        if not rank:
+        model = self._model
+        found = undetermined(model.observations, ranks, model.knows_rows, model.time_mode)
+        if not rank and model.time_mode is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:

@@ -81,6 +81,11 @@ class EntrywiseModel(ABC):
         """Whether the fit knows how sure it is of every row."""
         return False
 
+    @property
+    def time_mode(self) -> int | None:
+        """The mode along which neighbours tell about slices that have no entry."""
+        return None
+
     @abstractmethod
     def spread(self) -> Spread:
         """Return how sure the factors are."""

@@ -238,6 +238,10 @@ class TimedModel(MatrixModel):
     def knows_rows(self) -> bool:
         return True
 
+    @property
+    def time_mode(self) -> int:
+        return self.mode
+
     def spread(self) -> Any:
         return TimedSpread(self._fitted, self._root, self.noise, self.caution)
 

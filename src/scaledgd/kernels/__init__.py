@@ -19,7 +19,20 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import is_torch_array
 
-from .design import Contracted, Design, Index, Products, Rows, RowSolution, RowSystem
+from .design import (
+    Contracted,
+    Design,
+    Index,
+    Products,
+    Rows,
+    RowSolution,
+    RowSystem,
+    RowUpdate,
+    Sums,
+    UnsureRows,
+    WholeRows,
+    WholeUpdate,
+)
 from .entries import JITTER, Grid, Pattern, RowSystems, numbered
 
 Array = Any
@@ -36,7 +49,12 @@ __all__ = [
     "RowSolution",
     "RowSystem",
     "RowSystems",
+    "RowUpdate",
     "Rows",
+    "Sums",
+    "UnsureRows",
+    "WholeRows",
+    "WholeUpdate",
     "backend",
     "numbered",
 ]

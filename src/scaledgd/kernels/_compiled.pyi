@@ -30,6 +30,33 @@ def solve_rows(
     turn: Array,
     *rest: Any,
 ) -> tuple[Array, Array, Array]: ...
+def update_rows(
+    entries: Sorted,
+    M: Array,
+    x: Array,
+    y: Array,
+    variances: Array,
+    ridge: Array,
+    sizes: Array,
+    own: Array | None,
+    given: Array | None,
+    root: Array | None,
+    kept: Array | None,
+    jitter: float,
+    noise: float,
+) -> tuple[Array, Array, Array, Array, float, float, float, float, float]: ...
+def whole_rows(
+    entries: Sorted,
+    M: Array,
+    C: Array | None,
+    known: list[int],
+    x: Array,
+    y: Array,
+    root: Array | None,
+    columns: list[int],
+    ridge: Array,
+    noise: float,
+) -> tuple[Array, Array, Array, float, float, float, float, float]: ...
 def outer_sums(entries: Sorted, factors: list[Array], weights: Array) -> Array: ...
 def tucker_values(
     index: list[Array], table: Array, factors: list[Array], y: Array | None
@@ -45,5 +72,6 @@ def kth_of_fibres(x: Array, k: int) -> Array: ...
 def row_medians(entries: Sorted, x: Array) -> Array: ...
 def within(x: Array, threshold: float) -> tuple[Array, int, float, float]: ...
 def kept_squares(x: Array, kept: Array) -> float: ...
+def fail_at(piece: int) -> None: ...
 def get_num_threads() -> int: ...
 def set_num_threads(n: int) -> None: ...

@@ -14,7 +14,18 @@ import numpy as np
 
 from ..linalg import mode_product, whitening
 from . import threads as threads  # registers the kernels with threadpoolctl
-from .design import Contracted, Index, Rows, RowSolution, RowSystem
+from .design import (
+    Contracted,
+    Index,
+    Rows,
+    RowSolution,
+    RowSystem,
+    RowUpdate,
+    Sums,
+    UnsureRows,
+    WholeRows,
+    WholeUpdate,
+)
 from .entries import Grid, Pattern, jitter
 from .generic import Generic
 from .scipy import SciPy, SciPyPattern
@@ -35,6 +46,8 @@ EXACT = 32
 DENSE = 0.75
 """Fill fraction above which the dense row kernel is used (measured crossover)."""
 ARGUMENTS = ("x", "target", "y", "root", "kept", "ridge", "whole")
+LEAST = 1e-4
+"""Least eigenvalue of the correlations of vectors that row systems are formed of as they come."""
 STEPS, TOL = 5, 1e-2
 """Conjugate-gradient steps and tolerance of the small systems that are not formed."""
 
@@ -170,6 +183,8 @@ class _Systems:
 
 class CppPattern(SciPyPattern):
     """Entries, sorted by each of their modes when that is first needed."""
+
+    compiled = True
 
     def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
         super().__init__(index, shape, backend)
@@ -315,6 +330,77 @@ class CppPattern(SciPyPattern):
         given["root"] = self._in_order(root, mode)
         given["kept"] = self._in_order(None if kept is None else kept.view(np.uint8), mode)
         return systems.solve(self.entries(mode), **given)
+
+    def update_rows(
+        self,
+        system: UnsureRows,
+        x: Array,
+        y: Array,
+        root: Array | None = None,
+        kept: Array | None = None,
+    ) -> RowUpdate | None:
+        M, mode = system.M, system.mode
+        arrays = x, y, M, system.variance, system.ridge, system.own, system.given, root
+        if len(self.shape) != 2 or (self.dense and root is None) or not suits(*arrays):
+            return None
+        sizes = _sizes(M, system.ridge)
+        if sizes is None:
+            return None
+        found = C.update_rows(
+            self.entries(mode),
+            _whole(M),
+            _whole(x),
+            self.arranged(y, mode),
+            _whole(system.variance),
+            _whole(system.ridge),
+            sizes,
+            _whole(system.own),
+            _whole(system.given),
+            self._in_order(root, mode),
+            self._in_order(None if kept is None else kept.view(np.uint8), mode),
+            jitter(M),
+            float(system.noise),
+        )
+        return RowUpdate(*found[:4], Sums(*found[4:]))
+
+    def whole_rows(self, system: WholeRows, weights: Array, pulled: Array) -> WholeUpdate | None:
+        x, M, C_, mode = system.x, system.M, system.covariance, system.mode
+        if len(self.shape) != 2 or not suits(x, M, C_, system.ridge, weights, pulled):
+            return None
+        if weights is self.ones(weights):
+            root, y = None, self.arranged(pulled, mode)
+        else:
+            root = np.sqrt(weights)
+            y = np.divide(pulled, root, out=np.zeros_like(pulled), where=root > 0)
+            root, y = self._in_order(root, mode), self._in_order(y, mode)
+        found = C.whole_rows(
+            self.entries(mode),
+            _whole(M),
+            _whole(C_),
+            system.known,
+            _whole(x),
+            y,
+            root,
+            system.free,
+            _whole(system.ridge),
+            system.noise,
+        )
+        return WholeUpdate(*found[:3], Sums(*found[3:]))
+
+
+def _sizes(M: Array, ridge: Array) -> Array | None:
+    """Return the diagonal of the Gram matrix of the rows of M, if M is good as it comes.
+
+    That is, if a system of its rows needs no other coordinates to be solved accurately.
+    """
+    G = (M.T @ M).astype(np.float64)
+    sizes = np.ascontiguousarray(np.diagonal(G))
+    whole = G + np.diag(ridge.astype(np.float64))
+    scale = np.diagonal(whole)
+    if not np.all(np.isfinite(whole)) or not np.all(scale > 0):
+        return None
+    correlations = whole / np.sqrt(scale[:, None] * scale[None, :])
+    return sizes if np.linalg.eigvalsh(correlations)[0] > LEAST else None
 
 
 class CppGrid(Grid):

@@ -181,6 +181,109 @@ class RowSystem:
     spread: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class UnsureRows:
+    """Row systems of a matrix x Mᵀ + own givenᵀ with a prior, where M and given are uncertain.
+
+    Attributes
+    ----------
+    M : array of shape (n, q)
+        The vectors v, rows of the matrix of the other mode.
+    variance : array of shape (n, r), r ≤ q
+        The variances of the first columns of M. The others are certain.
+    ridge : array of shape (q,)
+        What the prior adds to the diagonal of every system.
+    noise : float or 0-d array
+        Its variance, which inverses are multiplied by.
+    mode : int
+    own : array, optional
+        One number for every row, beside the rows that are solved for.
+    given : array of shape (n, 2), optional
+        What those are multiplied by, and its variances.
+    """
+
+    M: Array
+    variance: Array
+    ridge: Array
+    noise: Any
+    mode: int
+    own: Array | None = None
+    given: Array | None = None
+
+
+class Sums(NamedTuple):
+    """Sums over all entries, by weight, at which rows were solved for.
+
+    Squared residuals before and after; weights; and the variance of X, as far as it comes from
+    the rows (in units of the noise), and the rest of it.
+    """
+
+    before: float
+    after: float
+    seen: float
+    from_rows: float
+    from_others: float
+
+
+class RowUpdate(NamedTuple):
+    """The solutions of `UnsureRows`.
+
+    The rows and their variances, both of shape (n, q); the sum of their covariances; the sums of
+    their squares and variances, one number per column; and what is known about the entries.
+    """
+
+    solved: Array
+    variance: Array
+    total: Array
+    moments: Array
+    sums: Sums
+
+
+@dataclass(frozen=True, eq=False)
+class WholeRows:
+    """Row systems of a matrix x Mᵀ where some columns of x are sought and rows of M are uncertain.
+
+    Attributes
+    ----------
+    x : array of shape (n_k, q)
+    M : array of shape (n, q)
+        The matrix of the other mode.
+    covariance : array of shape (n, g, g), optional
+        The covariances of some columns of the rows of M. The others are certain.
+    known : list of int
+        Those g columns, rising.
+    free : list of int
+        The columns of x that are sought, rising.
+    ridge : array
+        What the prior adds to the diagonal of every system, one number per free column.
+    noise : float
+        Its variance, which inverses are multiplied by.
+    mode : int
+    """
+
+    x: Array
+    M: Array
+    covariance: Array | None
+    known: list[int]
+    free: list[int]
+    ridge: Array
+    noise: float
+    mode: int
+
+
+class WholeUpdate(NamedTuple):
+    """The solutions of `WholeRows`.
+
+    The free columns of the rows, their covariances, the sum of these, and what is known about
+    the entries.
+    """
+
+    solved: Array
+    covariance: Array
+    total: Array
+    sums: Sums
+
+
 class RowSolution(NamedTuple):
     """The solutions of the row systems, of shape (n, q).
 

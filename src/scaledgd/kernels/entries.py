@@ -24,7 +24,17 @@ from ..linalg import (
     unfold,
     whitening,
 )
-from .design import Design, Index, RowSolution, RowSystem, kronecker
+from .design import (
+    Design,
+    Index,
+    RowSolution,
+    RowSystem,
+    RowUpdate,
+    UnsureRows,
+    WholeRows,
+    WholeUpdate,
+    kronecker,
+)
 
 if TYPE_CHECKING:
     from .generic import Generic
@@ -99,6 +109,9 @@ class RowSystems:
 
     shape: tuple[int, ...]
     backend: Generic
+
+    compiled = False
+    """Whether some loops over the entries are compiled."""
 
     def row_grams(self, design: Design, mode: int, first: int, last: int, weights: Any) -> Array:
         """Return Σ w_e v_e v_eᴴ over the entries of each of the rows first .. last − 1."""
@@ -176,6 +189,28 @@ class RowSystems:
         says so.
         """
         raise NotImplementedError
+
+    def update_rows(
+        self,
+        system: UnsureRows,
+        x: Array,
+        y: Array,
+        root: Array | None = None,
+        kept: Array | None = None,
+    ) -> RowUpdate | None:
+        """Return the rows that x becomes, their uncertainty, and sums over the entries.
+
+        In one pass over the entries; None where that is not possible or not cheaper. X and y
+        are multiplied by `root`, and entries that are not kept do not count.
+        """
+        return None
+
+    def whole_rows(self, system: WholeRows, weights: Array, pulled: Array) -> WholeUpdate | None:
+        """Return solutions and covariances of uncertain rows; None where there is no kernel.
+
+        Entries have weights w, and `pulled` are w y.
+        """
+        return None
 
 
 class Grid(RowSystems):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..ambient import Ambient
 from ..factors import Factors
-from ..kernels import RowSolution, RowSystem, RowSystems
+from ..kernels import RowSolution, RowSystem, RowSystems, RowUpdate, UnsureRows
 from ..linalg import conjugate_gradients
 from ..losses import Loss
 
@@ -307,6 +307,28 @@ class Operator:
         assert rows is not None
         x = F.as_mode(k, F.blocks[k])
         return rows.step_rows(system, x, problem.y, root, problem.loss.kept)
+
+    def update_block(
+        self, problem: BlockProblem, system: UnsureRows, root: Array | None = None
+    ) -> RowUpdate | None:
+        """Return `RowSystems.update_rows` of a block; None where there is no such kernel.
+
+        Parameters
+        ----------
+        problem : BlockProblem
+        system : UnsureRows
+        root : array, optional
+            Multiplies A(X).
+
+        Returns
+        -------
+        RowUpdate or None
+        """
+        rows = self.rows(problem.y) if self.fused and problem.loss.least_squares else None
+        if rows is None:
+            return None
+        x = problem.factors.blocks[problem.k]
+        return rows.update_rows(system, x, problem.y, root, problem.loss.kept)
 
     def solve_block(
         self, problem: BlockProblem, gradient: Array, weights: Array | None = None

@@ -11,7 +11,15 @@ from array_api_compat import array_namespace, device
 from .. import checks
 from ..ambient import Ambient, Dense, Sparse
 from ..factors import Factors
-from ..kernels import Pattern, RowSolution, RowSystem, RowSystems, backend
+from ..kernels import (
+    Pattern,
+    RowSolution,
+    RowSystem,
+    RowSystems,
+    RowUpdate,
+    UnsureRows,
+    backend,
+)
 from .base import BlockProblem, Operator
 
 Array = Any
@@ -249,6 +257,13 @@ class Weighted(Around):
         self, problem: BlockProblem, system: RowSystem, root: Array | None = None
     ) -> RowSolution:
         return self.operator.fused_step(problem, system, self._times(root))
+
+    def update_block(
+        self, problem: BlockProblem, system: UnsureRows, root: Array | None = None
+    ) -> RowUpdate | None:
+        if not self.fused:
+            return None
+        return self.operator.update_block(problem, system, self._times(root))
 
     def _times(self, root: Array | None) -> Array:
         return self.root if root is None else root * self.root

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
 from ..factors import Blocks, Factors, LowRank, Tucker
-from ..kernels import RowSolution
+from ..kernels import RowSolution, RowUpdate, UnsureRows
 
 if TYPE_CHECKING:
     from ..state import Memory, State
@@ -192,6 +192,27 @@ class View:
         RowSolution
         """
         self._missing("block_solution")
+
+    @property
+    def plain(self) -> bool:
+        """Whether 2 · value is the weighted sum of squared residuals, and nothing else."""
+        return False
+
+    def block_update(self, system: UnsureRows, *, at: Factors) -> RowUpdate | None:
+        """Return the update of uncertain rows by one pass over the data; None where there is none.
+
+        Parameters
+        ----------
+        system : UnsureRows
+            Its mode says which block of matrix factors is updated.
+        at : Factors
+            The factors to move from.
+
+        Returns
+        -------
+        RowUpdate or None
+        """
+        return None
 
     def _missing(self, what: str) -> NoReturn:
         raise TypeError(

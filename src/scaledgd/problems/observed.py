@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 from .. import checks
 from ..ambient import Ambient
 from ..factors import Blocks, Factors
-from ..kernels import RowSolution
+from ..kernels import RowSolution, RowUpdate, UnsureRows
 from ..linalg import inner, is_complex, magnitude2
 from ..losses import Loss, Reweighted, Squared
 from ..operators import BlockProblem, Operator
@@ -115,6 +115,18 @@ class ObservedView(View):
         self, k: int, *, at: Factors | None = None, ridge: Array | None = None
     ) -> RowSolution:
         return self._block(k, at, ridge, 10, True)
+
+    @property
+    def plain(self) -> bool:
+        problem = self.problem
+        return problem.scale == 1 and problem.ridge is None and self.loss.least_squares
+
+    def block_update(self, system: UnsureRows, *, at: Factors) -> RowUpdate | None:
+        problem = self.problem
+        if not self.plain:
+            return None
+        block = BlockProblem(at, system.mode, problem.y, self.loss)
+        return problem.operator.update_block(block, system)
 
     def _block(
         self, k: int, at: Factors | None, ridge: Array | None, steps: int, spread: bool

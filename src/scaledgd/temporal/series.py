@@ -13,7 +13,7 @@ from .prior import Times, precision
 
 Array = Any
 
-SHARES = (0.03, 0.2, 0.5, 0.8, 0.97)
+SHARES = (0.03, 0.2, 0.5, 0.8, 0.97, 0.999)
 """Parts of the variance of a residual that may be predictable."""
 
 REACHES = (0.4, 1.5, 5.0, 20.0, 80.0, 400.0)

@@ -7,14 +7,18 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from ..factors import Bordered
+from ..kernels import UnsureRows
 from ..problems import View
-from .posterior import Posterior, Rows, positive, swapped
+from .posterior import Left, Posterior, Rows, positive, swapped
 
 Array = Any
 
 
-def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
+def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, Left | None]:
     """Return factors and posterior after both blocks were solved for in turn.
+
+    Also what is left after it, where kernels have added that up on the way.
 
     Parameters
     ----------
@@ -23,22 +27,42 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
     F : LowRank or Bordered
     posterior : Posterior
     """
-    coverage = view.coverage()
+    update, noise = None, posterior.noise
     for k in (0, 1):
+        update = None
         if not F.blocks[k].shape[1]:
             continue  # offsets of one side, and no factors yet
-        solution = view.block_solution(k, at=F, ridge=posterior.ridge(F, k, coverage))
-        F = F.moved(k, -solution.step)
-        B, variance = F.blocks[k], posterior.noise * solution.diagonal
-        prior = positive(array_namespace(B).mean(B * B + variance, axis=0))
+        if view.plain:
+            update = view.block_update(_unsure_rows(F, posterior, k), at=F)
+        if update is None:
+            ridge = posterior.ridge(F, k, view.coverage())
+            solution = view.block_solution(k, at=F, ridge=ridge)
+            F = F.moved(k, -solution.step)
+            B, variance, total = F.blocks[k], noise * solution.diagonal, noise * solution.total
+            prior = array_namespace(B).mean(B * B + variance, axis=0)
+        else:
+            B, variance, total, moments, _ = update
+            F, prior = F.with_blocks(swapped(F.blocks, k, B)), moments / B.shape[0]
         posterior = replace(
             posterior,
-            prior=swapped(posterior.prior, k, prior),
+            prior=swapped(posterior.prior, k, positive(prior)),
             variance=swapped(posterior.variance, k, variance),
-            total=swapped(posterior.total, k, posterior.noise * solution.total),
+            total=swapped(posterior.total, k, total),
             covariance=None,
         )
-    return F, posterior
+    return F, posterior, None if update is None else Left.after(update.sums, float(noise), F.L)
+
+
+def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:
+    """The systems of the rows of a block, whose partner is not known exactly."""
+    r, variance, own, given = F.rank, posterior.variance[1 - k], None, None
+    if isinstance(F, Bordered):
+        own = (F.u, F.v)[k]
+    if own is not None:
+        columns = [F.blocks[1 - k][:, r:], variance[:, r:]]
+        given = array_namespace(F.L).concat(columns, axis=1)
+    penalty, noise = posterior.penalty(k), posterior.noise
+    return UnsureRows(F.partner(k), variance[:, :r], penalty, noise, k, own, given)
 
 
 def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:

@@ -11,19 +11,23 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace
 
+from ..ambient import Sparse
+from ..kernels import Sums, WholeRows, WholeUpdate
 from ..linalg import identity, invert_systems
 from ..problems import View
-from .posterior import Posterior, Rows, positive, products, some, swapped
-from .triangles import triangle
+from .posterior import Left, Posterior, Rows, positive, products, some, swapped
+from .triangles import taken, triangle
 
 Array = Any
 Some = TypeVar("Some", bound=Rows)
 
 
-def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
+def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, Left | None]:
     """Return factors and posterior after both blocks were solved for in turn.
+
+    Also what is left after it, where kernels have added that up on the way.
 
     Parameters
     ----------
@@ -32,10 +36,13 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior]:
     F : LowRank or Bordered
     posterior : Posterior
     """
+    sums, old = None, posterior.noise
     for k in (0, 1):
+        sums = None
         if F.blocks[k].shape[1]:
-            F, posterior = solved(view, F, posterior, k)
-    return F, posterior
+            F, posterior, sums = _updated(view, F, posterior, k)
+    left = None if sums is None or not view.plain else Left.after(sums, float(old), F.L)
+    return F, posterior, left
 
 
 def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Posterior]:
@@ -48,12 +55,59 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
     posterior : Posterior
     k : int
     """
-    xp, noise = array_namespace(F.L), posterior.noise
+    F, posterior, _ = _updated(view, F, posterior, k)
+    return F, posterior
+
+
+def _updated(
+    view: View, F: Some, posterior: Posterior, k: int
+) -> tuple[Some, Posterior, Sums | None]:
+    """The same, with sums over the entries where a kernel has added them up."""
+    xp = array_namespace(F.L)
+    update = _by_kernel(view, F, posterior, k)
+    if update is None:
+        B, covariance = _by_products(view, F, posterior, k)
+        total = xp.sum(covariance, axis=0)
+    else:
+        B, covariance, total, _ = update
+    variance = xp.linalg.diagonal(covariance)
+    known = posterior.covariance
+    if known is None:
+        known = tuple(0 * C[:, :, None] * C[:, None, :] for C in F.blocks)
+    blocks = (B, F.blocks[1]) if k == 0 else (F.blocks[0], B)
+    prior = positive(xp.mean(B * B + variance, axis=0))
+    posterior = replace(
+        posterior,
+        prior=swapped(posterior.prior, k, prior),
+        variance=swapped(posterior.variance, k, variance),
+        total=swapped(posterior.total, k, total),
+        covariance=swapped(known, k, covariance),
+    )
+    moved: Any = F.with_blocks(blocks)
+    return moved, posterior, None if update is None else update.sums
+
+
+def _by_kernel(view: View, F: Rows, posterior: Posterior, k: int) -> WholeUpdate | None:
+    """The rows of block k, by one pass over the entries."""
+    coverage = view.coverage()
+    if not isinstance(coverage, Sparse) or not coverage.pattern.compiled:
+        return None
+    pulled = view.pulled()
+    assert isinstance(pulled, Sparse)
+    C = None if posterior.covariance is None else posterior.covariance[1 - k]
+    known, free, noise = _free(F, 1 - k), _free(F, k), float(posterior.noise)
+    system = WholeRows(F.modes[k], F.modes[1 - k], C, known, free, posterior.penalty(k), noise, k)
+    return coverage.pattern.whole_rows(system, coverage.weights, pulled.weights)
+
+
+def _by_products(view: View, F: Rows, posterior: Posterior, k: int) -> tuple[Array, Array]:
+    """The same in array-API calls: the rows of block k, and their covariances."""
+    noise = posterior.noise
     other, width = F.modes[1 - k], F.modes[0].shape[1]
-    pairs, free = triangle(width), _free(F, k)
+    free = _free(F, k)
     given = [c for c in range(width) if c not in free]
-    moments = pairs.packed(second_moments(F, posterior, 1 - k))
-    G = pairs.unpacked(products(view.coverage(), k, moments))
+    moments = _squares(other) + _covariances(F, posterior, 1 - k)
+    G = triangle(width).unpacked(products(view.coverage(), k, moments))
     target = products(view.pulled(), k, other)
     if given:
         known = some(F.modes[k], given, 1)
@@ -61,58 +115,40 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
         G, target = some(some(G, free, 1), free, 2), some(target, free, 1)
     penalty = posterior.penalty(k)
     inverses = invert_systems(G + penalty * identity(len(free), like=G))
-    B = (inverses @ target[:, :, None])[:, :, 0]
-    covariance = noise * inverses
-    variance = xp.linalg.diagonal(covariance)
-    known = posterior.covariance
-    if known is None:
-        known = tuple(_outer(0 * B) for B in F.blocks)
-    blocks = (B, F.blocks[1]) if k == 0 else (F.blocks[0], B)
-    prior = positive(xp.mean(B * B + variance, axis=0))
-    posterior = replace(
-        posterior,
-        prior=swapped(posterior.prior, k, prior),
-        variance=swapped(posterior.variance, k, variance),
-        total=swapped(posterior.total, k, xp.sum(covariance, axis=0)),
-        covariance=swapped(known, k, covariance),
-    )
-    moved: Any = F.with_blocks(blocks)
-    return moved, posterior
-
-
-def second_moments(F: Rows, posterior: Posterior, k: int) -> Array:
-    """Return E[a aᵀ] of the rows of mode matrix k, an array of shape (n_k, width, width)."""
-    M = F.modes[k]
-    return _outer(M) + covariances(F, posterior, k)
-
-
-def covariances(F: Rows, posterior: Posterior, k: int) -> Array:
-    """Return the covariances of the rows of mode matrix k; given columns have none."""
-    M, free = F.modes[k], _free(F, k)
-    xp, width = array_namespace(M), M.shape[1]
-    if posterior.covariance is None:
-        return _outer(0 * M)
-    C = posterior.covariance[k]
-    if len(free) == width:
-        return C
-    place = np.zeros((len(free), width))
-    place[np.arange(len(free)), free] = 1.0
-    P = xp.asarray(place, dtype=M.dtype, device=device(M))
-    return P.T @ C @ P
+    return (inverses @ target[:, :, None])[:, :, 0], noise * inverses
 
 
 def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:
     """Return A and B such that A Bᵀ are the posterior variances of the entries of X."""
-    xp, pairs = array_namespace(F.L), triangle(F.modes[0].shape[1])
-    C, D = (covariances(F, posterior, k) for k in (0, 1))
-    left = [pairs.packed(x) for x in (C + _outer(F.modes[0]), C)]
-    right = [pairs.packed(x) for x in (D, _outer(F.modes[1]))]
-    weight = pairs.counts(F.modes[0])
-    return xp.concat(left, axis=1) * xp.concat([weight, weight]), xp.concat(right, axis=1)
+    xp = array_namespace(F.L)
+    C, D = (_covariances(F, posterior, k) for k in (0, 1))
+    weight = triangle(F.modes[0].shape[1]).counts(F.modes[0])
+    left = xp.concat([C + _squares(F.modes[0]), C], axis=1) * xp.concat([weight, weight])
+    return left, xp.concat([D, _squares(F.modes[1])], axis=1)
 
 
-def _outer(M: Array) -> Array:
-    return M[:, :, None] * M[:, None, :]
+def _squares(M: Array) -> Array:
+    """The upper triangles of a aᵀ for the rows a of a matrix, as rows."""
+    pairs = triangle(M.shape[1])
+    return taken(M, pairs.rows) * taken(M, pairs.columns)
+
+
+def _covariances(F: Rows, posterior: Posterior, k: int) -> Array:
+    """The upper triangles of the covariances of the rows of mode matrix k, as rows.
+
+    Given columns have none.
+    """
+    M, free = F.modes[k], _free(F, k)
+    xp, width, g = array_namespace(M), M.shape[1], len(free)
+    if posterior.covariance is None:
+        return 0 * _squares(M)
+    flat = xp.reshape(posterior.covariance[k], (M.shape[0], g * g))
+    place = np.full((width, width), g * g)  # a column of zeros
+    place[np.ix_(free, free)] = np.arange(g * g).reshape(g, g)
+    if g < width:
+        flat = xp.concat([flat, 0 * M[:, :1]], axis=1)
+    pairs = triangle(width)
+    return taken(flat, place[pairs.rows, pairs.columns])
 
 
 def _free(F: Rows, k: int) -> list[int]:

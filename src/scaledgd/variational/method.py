@@ -17,7 +17,7 @@ from ..linalg import is_complex
 from ..problems import Observed, Problem
 from ..state import State
 from . import diagonal, full
-from .noise import entry_noise, one_noise
+from .noise import entry_noise, noise_of, one_noise
 from .posterior import Posterior, Rows
 
 Array = Any
@@ -80,15 +80,17 @@ class Variational:
         if posterior.weight is not None:
             view = view.reweighted(posterior.weight)
         size = full if self.full else diagonal
-        F, posterior = size.sweep(view, F, posterior)
-        unsure = size.unsure_factors(F, posterior)
+        F, posterior, left = size.sweep(view, F, posterior)
         floor = FLOOR * mean_square(problem)
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
                 raise TypeError("noise of columns and Student weights need an Observed problem")
-            settings = self.columns, self.freedom
+            unsure, settings = size.unsure_factors(F, posterior), (self.columns, self.freedom)
             posterior = entry_noise(problem, F, posterior, unsure, floor, *settings)
+        elif left is not None:
+            posterior = noise_of(left, posterior, floor)
         else:
+            unsure = size.unsure_factors(F, posterior)
             posterior = one_noise(view.moved(F), F, posterior, unsure, floor)
         return posterior.balanced(F)
 

@@ -12,7 +12,7 @@ from ..kernels import backend
 from ..linalg import on_host
 from ..operators import Operator, Weighted
 from ..problems import Observed, View
-from .posterior import Pair, Posterior, Rows, products
+from .posterior import Left, Pair, Posterior, Rows, products
 
 Array = Any
 
@@ -38,6 +38,20 @@ def one_noise(view: View, F: Rows, posterior: Posterior, unsure: Pair, floor: fl
     noise = total / xp.where(seen > 1, seen, xp.ones_like(seen))
     noise = xp.where(noise > floor, noise, xp.zeros_like(noise) + floor)
     return replace(posterior, noise=on_host(noise))
+
+
+def noise_of(left: Left, posterior: Posterior, floor: float) -> Posterior:
+    """Return the posterior with one noise level, where what is left is known.
+
+    Parameters
+    ----------
+    left : Left
+    posterior : Posterior
+    floor : float
+        The least noise.
+    """
+    noise = left.squares / (left.seen if left.seen > 1 else 1.0)
+    return replace(posterior, noise=noise if not noise <= floor else floor)
 
 
 def entry_noise(

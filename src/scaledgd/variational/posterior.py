@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
 from ..factors import Bordered, LowRank
-from ..linalg import adjoint, gram, like, smallest, to_host
+from ..kernels import Sums
+from ..linalg import adjoint, epsilon, gram, like, smallest, to_host
 
 Array = Any
 Pair = tuple[Array, Array]
@@ -18,6 +19,20 @@ Rows = LowRank | Bordered
 
 HOLD = 1e30
 """A finite ridge that holds a column at zero."""
+
+
+class Left(NamedTuple):
+    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w."""
+
+    squares: float
+    seen: float
+
+    @classmethod
+    def after(cls, sums: Sums, noise: float, like: Array) -> Left:
+        """Return what is left after a block was solved for with some noise."""
+        # a difference, of which rounding leaves no more than this
+        residual = max(sums.after, epsilon(like) * sums.before)
+        return cls(residual + noise * sums.from_rows + sums.from_others, sums.seen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +154,7 @@ class Posterior:
         T, inverse, s = whole[:r, :], whole[r : 2 * r, :], whole[2 * r, :]
         turned = (blocks[0] @ T, blocks[1] @ adjoint(inverse))
         turned = tuple(
-            xp.concat([B, whole[:, r:]], axis=1) for B, whole in zip(turned, F.blocks, strict=True)
+            _with_border(B, whole[:, r:]) for B, whole in zip(turned, F.blocks, strict=True)
         )
         prior = tuple(xp.concat([xp.sqrt(s), v[r:]]) for v in self.prior)
         # diagonals alone are transformed as if the covariances were diagonal
@@ -151,7 +166,7 @@ class Posterior:
             variance = tuple(xp.linalg.diagonal(C) for C in covariance)
         else:
             variance = tuple(
-                xp.concat([C[:, :r] @ (M * M), C[:, r:]], axis=1)
+                _with_border(C[:, :r] @ (M * M), C[:, r:])
                 for C, M in zip(self.variance, turns, strict=True)
             )
         # the sum is computed again before it is used
@@ -201,6 +216,11 @@ def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
     quarter = np.sqrt(np.sqrt(s))
     T = (Q / np.sqrt(values)[None, :]) @ U * quarter[None, :]
     return T, (U / quarter[None, :]).T @ root.T, s[None, :]
+
+
+def _with_border(M: Array, border: Array) -> Array:
+    """Return M with more columns; without a copy where there are none."""
+    return array_namespace(M).concat([M, border], axis=1) if border.shape[1] else M
 
 
 def products(coverage: Ambient, k: int, M: Array) -> Array:

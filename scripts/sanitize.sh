@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Build the kernels with sanitizers, and run their tests.
+#
+#     scripts/sanitize.sh [address|thread] ...      both by default
+#
+# "address" also finds undefined behaviour, and runs with every instruction set there is; "thread"
+# takes long and runs with the widest, because threads do not depend on it. The loops are compiled
+# once for every instruction set and chosen when they are loaded: SCALEDGD_INSTRUCTIONS forces
+# baseline, wide (AVX2) or widest (AVX-512), and a processor without one of them runs the next
+# best. Needs GCC, CMake, Ninja, nanobind and pytest; set PYTHON to use another interpreter.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python}
+work=$(mktemp -d)
+cd "$root"
+trap 'rm -rf "$work"' EXIT
+tests=(tests/test_kernels*.py tests/test_blocks*.py)
+
+for kind in "${@:-address thread}"; do
+  for sanitizer in $kind; do
+    flags=$sanitizer libraries=(libtsan.so) chosen=() sets=(baseline wide widest)
+    if [ "$sanitizer" = address ]; then
+      flags=address,undefined libraries=(libasan.so libubsan.so)
+    else
+      # Some tests change arrays while kernels read them, on purpose. Forked children have none of
+      # their parent's threads, which the thread sanitizer does not follow.
+      chosen=(-k "not meanwhile and not forked") sets=(widest)
+    fi
+    cmake -S "$root" -B "$work/$sanitizer" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+      -DPython_EXECUTABLE="$(command -v "$python")" \
+      -Dnanobind_DIR="$("$python" -m nanobind --cmake_dir)" \
+      -DSCALEDGD_SANITIZE="$flags" >"$work/log" || { cat "$work/log"; exit 1; }
+    cmake --build "$work/$sanitizer" >"$work/log" || { cat "$work/log"; exit 1; }
+    mkdir "$work/src-$sanitizer"
+    cp -r "$root/src/scaledgd" "$work/src-$sanitizer/"
+    rm -f "$work/src-$sanitizer"/scaledgd/kernels/_compiled*.so
+    cp "$work/$sanitizer"/_compiled*.so "$work/src-$sanitizer/scaledgd/kernels/"
+    preload=
+    for library in "${libraries[@]}" libstdc++.so; do
+      preload+="$(g++ -print-file-name="$library") "
+    done
+    for instructions in "${sets[@]}"; do
+      echo "== $flags, $instructions"
+      (
+        export PYTHONPATH="$work/src-$sanitizer" SCALEDGD_INSTRUCTIONS=$instructions
+        export OMP_NUM_THREADS=1 SCALEDGD_NUM_THREADS=4 PYTHONMALLOC=malloc
+        export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
+        export UBSAN_OPTIONS=print_stacktrace=1
+        export TSAN_OPTIONS=halt_on_error=1:exitcode=66
+        LD_PRELOAD=$preload "$python" -m pytest -q -n 0 -p no:cacheprovider "${tests[@]}" "${chosen[@]}"
+      )
+    done
+  done
+done
