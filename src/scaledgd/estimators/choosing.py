@@ -12,6 +12,8 @@ from array_api_compat import array_namespace
 
 from ..factors import Bordered
 from ..state import State
+from ..variational import entry_variance
+from ..variational.posterior import positive
 from .comparing import better
 from .growing import Judge, begin, grow
 from .joint import (
@@ -76,6 +78,9 @@ EXACT = 1e-8
 
 NINE_IN_TEN = 2.706
 """Square that nine in ten of standard normal numbers stay below."""
+
+LEAST_CAUTION = 0.1
+"""Least ratio of squared errors to what is expected: a few held-out errors may be small."""
 
 QUIET = 0.02
 """Share of the variance below which noise is so low that growing may do better."""
@@ -142,7 +147,7 @@ class Plan:
     mode : int
         Along which neighbours are alike.
     caution : float
-        By how much the variances of a fit in time are larger than the model says.
+        By how much errors of new observations are larger than the model says, squared.
     share : float
         The part of the variance that is not noise, at first.
     standard : bool
@@ -254,7 +259,7 @@ class Candidate:
     state : State
         The fit to the first part of the data.
     surprise : array, optional
-        Squared errors over the variances that a fit in time expects.
+        Squared errors over the variances that the fit expects.
     """
 
     plan: Plan
@@ -396,15 +401,15 @@ class _Contest:
             if plan.in_time:
                 found.append(_tried_in_time(here, scaled, blank, plan, judge, test, reading))
             else:
-                found.append(_tried(here, scaled, blank, plan, judge))
+                found.append(_tried(here, scaled, blank, plan, judge, test, reading))
             if self.session.out_of_time:
                 break
         xp = array_namespace(found[0].errors)
         errors = xp.concat([one.errors for one in found])
         new = replace(found[0], errors=errors)
-        if plan.in_time:
-            surprise = xp.concat([one.surprise for one in found])
-            new = replace(new, plan=replace(plan, caution=_caution(surprise)))
+        surprise = [one.surprise for one in found if one.surprise is not None]
+        if surprise:
+            new = replace(new, plan=replace(plan, caution=_caution(xp.concat(surprise))))
         self.trail.append(
             {
                 "start": plan.start,
@@ -487,13 +492,22 @@ class _Contest:
 
 
 def _tried(
-    session: Session, fit: LocalObservations, blank: Bordered, plan: Plan, judge: Judge
+    session: Session,
+    fit: LocalObservations,
+    blank: Bordered,
+    plan: Plan,
+    judge: Judge,
+    test: LocalObservations,
+    reading: Reading,
 ) -> Candidate:
     """Fit as planned, and judge."""
     if plan.start == "joint":
         problem, how = fit.problem(), plan.joint(fit, quick=True)
         state = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
-        return Candidate(plan, judge(table_factors(state)), state)
+        index, F = test.coordinates, table_factors(state)
+        expected = entry_variance(state, index) * reading.unit(index) ** 2
+        off = reading.values(F, index) - test.flat
+        return Candidate(plan, judge(F), state, off * off / positive(expected))
     path = begin(session, fit, blank, judge)
     if plan.start == "grown":
         path = grow(session, path, plan.rank, judge)
@@ -530,4 +544,4 @@ def _caution(surprise: Array) -> float:
     """By how much variances must grow for nine in ten of the errors to be as expected."""
     ordered = array_namespace(surprise).sort(surprise)
     level = min(ordered.shape[0] - 1, math.ceil(0.9 * ordered.shape[0]))
-    return max(1.0, float(ordered[level]) / NINE_IN_TEN)
+    return max(LEAST_CAUTION, float(ordered[level]) / NINE_IN_TEN)

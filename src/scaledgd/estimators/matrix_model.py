@@ -46,7 +46,7 @@ class TableFit:
     timed : Timed, optional
         The fit that knows time, which the state is the beginning of.
     caution : float
-        By how much its variances are larger than the model says.
+        By how much errors of new observations are larger than the model says, squared.
     """
 
     reading: Reading
@@ -151,6 +151,7 @@ class MatrixModel(EntrywiseModel):
             non_negative=non_negative,
             outliers_expected=outliers,
             levels=column_levels(data),
+            caution=fit.caution,
         )
         F, known = model.solve_rows(data)
         model = replace(model, factors=F, scales=known)

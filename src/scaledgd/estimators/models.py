@@ -45,6 +45,9 @@ class EntrywiseModel(ABC):
         The parameters that the model depends on.
     trail : list of dict
         How the rank was found.
+    caution : float
+        By how much errors of new observations are larger than the model says, squared: what was
+        seen at entries that look like the missing ones.
     """
 
     observations: LocalObservations
@@ -56,6 +59,7 @@ class EntrywiseModel(ABC):
     threshold: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     trail: Trail = field(default_factory=list)
+    caution: float = 1.0
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in CACHES}
@@ -137,7 +141,9 @@ class EntrywiseModel(ABC):
             For new observations, and not only for the true entries.
         """
         spread = self.spread()
-        variance = spread.variance(index) + (spread.noise if noise else 0.0)
+        variance = spread.variance(index)
+        if noise:
+            variance = self.caution * (variance + spread.noise)
         std = array_namespace(variance).sqrt(variance)
         half = student_quantile(level, self.free) * std * self.unit(index)
         return self.values(spread.factors, index), half
@@ -177,6 +183,7 @@ class EntrywiseModel(ABC):
         validation.must(validation.number(self.size) > 0, "the size")
         validation.number(self.noise, least=0)
         validation.number(self.free)
+        validation.must(validation.number(self.caution) > 0, "the caution")
         if self.threshold is not None:
             validation.number(self.threshold, least=0)
         validation.must(isinstance(self.settings, dict), "what the model depends on")

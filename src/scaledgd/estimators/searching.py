@@ -63,7 +63,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         return TableFit(reading, state, timed=timed, caution=plan.caution)
     state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed)
     reading, state = in_units_of_noise(reading, state, scaled)
-    return TableFit(reading, aligned_components(state, scaled))
+    return TableFit(reading, aligned_components(state, scaled), caution=plan.caution)
 
 
 def _given_penalty(

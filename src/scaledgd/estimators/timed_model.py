@@ -44,32 +44,21 @@ class TimedSpread:
         The noise of every series, in units of all.
     noise : float
         The variance of an observation, in units of the fit and of its series.
-    caution : float
-        By how much variances are larger than the model says, from held-out entries.
     """
 
     factors: Timed
     root: Array
     noise: float
-    caution: float = 1.0
 
     def variance(self, index: Index) -> Array:
         """Return the variance of the estimates at coordinates."""
         timed, xp = self.factors, array_namespace(self.root)
-        unsure = timed.variance(index) / xp.take(self.root, index[1 - timed.layout.mode]) ** 2
-        # what the noise does not account for is an error of the estimate
-        return self.caution * unsure + (self.caution - 1) * self.noise
+        return timed.variance(index) / xp.take(self.root, index[1 - timed.layout.mode]) ** 2
 
     def drawn(self, rng: np.random.Generator) -> Timed:
         """Return the rows and series drawn with their uncertainty."""
         timed = self.factors
         rows = drawn_rows(timed.table, timed.model, timed.rows, rng)
-        wide = self.caution**0.5
-        rows = replace(
-            rows,
-            L=timed.rows.L + wide * (rows.L - timed.rows.L),
-            own=timed.rows.own + wide * (rows.own - timed.rows.own),
-        )
         return replace(timed, rows=rows)
 
 
@@ -84,8 +73,6 @@ class TimedModel(MatrixModel):
     mode : int
         0 if rows follow each other, 1 if columns do.
     clock : Clock
-    caution : float
-        By how much variances are larger than the model says, from held-out entries.
     path : pair of arrays of shape (T, r) and (T, r, r), optional
         If columns follow each other: their factor, in the order of time, and its covariances.
     """
@@ -93,7 +80,6 @@ class TimedModel(MatrixModel):
     smooth: Smooth
     mode: int = 0
     clock: Clock = field(default_factory=Clock)
-    caution: float = 1.0
     path: tuple[Array, Array] | None = None
 
     @classmethod
@@ -243,7 +229,7 @@ class TimedModel(MatrixModel):
         return self.mode
 
     def spread(self) -> Any:
-        return TimedSpread(self._fitted, self._root, self.noise, self.caution)
+        return TimedSpread(self._fitted, self._root, self.noise)
 
     def validate(self) -> None:
         super().validate()
@@ -259,7 +245,6 @@ class TimedModel(MatrixModel):
         shaped(S.season, (S.season.shape[0], r))
         for x in (S.noise, S.series.variance, S.series.length):
             shaped(x, (n,), least=0)
-        must(number(self.caution) > 0, "the caution")
         must(number(self.clock.step, least=0) >= 0, "the clock")
         must(all(number(p) > 0 for p in self.clock.periods), "the clock")
         if self.clock.step:

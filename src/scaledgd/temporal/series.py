@@ -13,8 +13,11 @@ from .prior import Times, precision
 
 Array = Any
 
-SHARES = (0.03, 0.2, 0.5, 0.8, 0.97, 0.999)
+SHARES = (0.03, 0.2, 0.5, 0.8, 0.97)
 """Parts of the variance of a residual that may be predictable."""
+
+ALONE = (0.999, 0.9999)
+"""More of them, of a series without a low-rank part."""
 
 REACHES = (0.4, 1.5, 5.0, 20.0, 80.0, 400.0)
 """Lengths that are considered, in typical steps."""
@@ -71,7 +74,9 @@ class Series:
         return drawn_chain(*self.systems(times, weight), z, NUMBERS)
 
 
-def learnt_series(times: Times, left: Array, weight: Array) -> tuple[Series, Array]:
+def learnt_series(
+    times: Times, left: Array, weight: Array, alone: bool = False
+) -> tuple[Series, Array]:
     """Return the series, and the noise beside them, under which residuals are most likely.
 
     Parameters
@@ -81,6 +86,8 @@ def learnt_series(times: Times, left: Array, weight: Array) -> tuple[Series, Arr
         Residuals of the low-rank part.
     weight : array of shape (T, n)
         How much every entry counts; zero where there is none.
+    alone : bool
+        Whether there is no low-rank part: beside one, a residual is hardly free of noise.
     """
     long = max(SHORT, CELLS // left.shape[1])
     if left.shape[0] > long:
@@ -91,7 +98,7 @@ def learnt_series(times: Times, left: Array, weight: Array) -> tuple[Series, Arr
     best = evidence_of.none()
     ones = 1 + 0 * left[0, :]
     for reach in REACHES:
-        for share in SHARES:
+        for share in SHARES + (ALONE if alone else ()):
             best = best.or_better(evidence_of(share * ones, reach * ones))
     for odds, stretch in FINER:
         now = best.share / (1 - best.share) * odds

@@ -218,7 +218,7 @@ def solved_series(table: Table, model: Smooth, rows: Rows) -> tuple[Smooth, Rows
         counts = student_weights(table, model, rows)
         if k in LEARNT:
             left = table.Z - rows.L @ model.R.T
-            series, noise_of = learnt_series(table.times, left, counts)
+            series, noise_of = learnt_series(table.times, left, counts, not model.R.shape[1])
             model = replace(model, series=series, noise=_floored(noise_of, table))
         weight = counts / model.noise
         if k:
@@ -278,7 +278,7 @@ def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth,
     counts = student_weights(table, model, rows)
     if learn:
         left = table.Z - rows.L @ model.R.T
-        series, noise = learnt_series(table.times, left, counts)
+        series, noise = learnt_series(table.times, left, counts, not model.R.shape[1])
         model = replace(model, series=series, noise=_floored(noise, table))
     weight = counts / model.noise
     rows = _with_series(table, model, rows, weight)

@@ -1,7 +1,16 @@
 """Low rank, noise and gross errors in one model, whose parameters the data determine."""
 
 from .full import solved
-from .method import Variational, current, joint, mean_square
+from .method import Variational, current, entry_variance, joint, mean_square
 from .posterior import Posterior, some
 
-__all__ = ["Posterior", "Variational", "current", "joint", "mean_square", "solved", "some"]
+__all__ = [
+    "Posterior",
+    "Variational",
+    "current",
+    "entry_variance",
+    "joint",
+    "mean_square",
+    "solved",
+    "some",
+]

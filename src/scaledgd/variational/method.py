@@ -114,6 +114,27 @@ def current(state: State) -> Posterior:
     return Posterior.first(F, 2 * float(state.value) / max(1, state.problem.size))
 
 
+def entry_variance(state: State, index: tuple[Array, Array]) -> Array:
+    """Return the variance that a posterior expects of new observations.
+
+    Parameters
+    ----------
+    state : State
+    index : pair of integer arrays of shape (m,)
+
+    Returns
+    -------
+    array of shape (m,)
+    """
+    F, posterior = state.factors, current(state)
+    assert isinstance(F, LowRank | Bordered)
+    size = diagonal if posterior.covariance is None else full
+    noise: Any = posterior.noise
+    if posterior.columns is not None:
+        noise = noise * array_namespace(F.L).take(posterior.columns, index[1])
+    return LowRank(*size.unsure_factors(F, posterior)).gather(index) + noise
+
+
 def mean_square(problem: Problem) -> float:
     """Return the mean square of the data.
 
