@@ -349,7 +349,8 @@
     const draw = () => {
       paint();
       const width = Math.max(260, drawing.clientWidth);
-      const left = 58, right = 74, top = 6, bottom = 42;
+      const names = Math.max(0, ...(data.y || []).map((label) => label.length));
+      const left = Math.max(58, 30 + 7 * Math.min(names, 12)), right = 74, top = 6, bottom = 42;
       const wide = width - left - right;
       const high = Math.min(340, Math.max(140, (wide * rows) / columns));
       const height = high + top + bottom;
