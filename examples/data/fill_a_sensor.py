@@ -151,5 +151,5 @@ ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, frameon=False)
 # - **An array has no times.** Rows are then taken as equally spaced, if neighbours are alike.
 #
 # See also: :doc:`fill the holes in a table </gallery/data/fill_a_table>`, :doc:`how sure is a
-# filled cell? </gallery/trust/how_sure>`, and :doc:`the command line </command-line>`, which finds a
-# column of times by itself.
+# filled cell? </gallery/trust/how_sure>`, and :doc:`the command line </command-line>`, which finds
+# a column of times by itself.
