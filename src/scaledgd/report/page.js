@@ -55,7 +55,7 @@
     return ticks;
   };
   const DAY = 86400;
-  const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY,
+  const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 3 * DAY,
     7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 182 * DAY, 365 * DAY];
   const written = (seconds, how) => new Intl.DateTimeFormat("en-GB",
     { timeZone: "UTC", hourCycle: "h23", ...how }).format(new Date(1000 * seconds));
