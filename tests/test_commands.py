@@ -19,21 +19,27 @@ def demo(tmp_path_factory):
     return folder, scaledgd("demo", cwd=folder)
 
 
+KINDS = ("all", "single cells", "outages", "blackout")
+METHODS = ("column means", "linear interpolation", "KNNImputer", "IterativeImputer", "scaledgd")
+
+
 def test_the_demo_beats_its_baselines_and_says_so(demo):
     folder, done = demo
     assert done.returncode == 0, done.stderr
-    found = dict(
-        re.findall(
-            r"(column means|gradient descent|SoftImpute-like|scaledgd)\D+([\d.]+) ?%", done.stdout
-        )
-    )
-    assert set(found) == {"column means", "gradient descent", "SoftImpute-like", "scaledgd"}
-    errors = {name: float(value) for name, value in found.items()}
-    assert 1 < errors["scaledgd"] < 10
-    assert errors["scaledgd"] < errors["SoftImpute-like"] < errors["gradient descent"]
-    assert errors["gradient descent"] < 0.5 * errors["column means"]
+    assert done.stderr == ""
+    rows = re.findall(rf"({'|'.join(METHODS)}) +" + r" +".join([r"([\d.]+)"] * 5), done.stdout)
+    assert tuple(name for name, *_ in rows) == METHODS
+    errors = {name: dict(zip(KINDS, map(float, values), strict=False)) for name, *values in rows}
+    ours = errors.pop("scaledgd")
+    for other in errors.values():
+        assert ours["all"] < 0.8 * other["all"]
+        assert ours["outages"] < 0.8 * other["outages"]
+        assert ours["blackout"] < other["blackout"]
+        assert ours["single cells"] <= other["single cells"]
+    (inside,) = re.findall(r"(\d+)% of the hidden readings are within 90% intervals", done.stdout)
+    assert 85 <= int(inside) <= 95
     assert "simulation" in done.stdout
-    assert [p.name for p in folder.iterdir()] == ["report.html"]
+    assert sorted(p.name for p in folder.iterdir()) == ["report.html", "report.png"]
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -45,7 +51,10 @@ def test_the_page_of_the_demo(demo, width):
         assert fetched(browser) == []
         assert overflow(browser) <= 0
         assert len(browser.find_elements("css selector", "figure.map svg[role=img]")) == 4
-        assert len(browser.find_elements("css selector", "figure.chart svg[role=img]")) == 6
+        charts = browser.find_elements("css selector", "figure.chart svg[role=img]")
+        assert len(charts) == 6
+        labels = [text.text for text in charts[0].find_elements("css selector", "text")]
+        assert any(re.fullmatch(r"\d+ Mar", label) for label in labels)
 
 
 def test_the_demo_writes_over_its_own_page_only(demo, tmp_path):
@@ -53,10 +62,16 @@ def test_the_demo_writes_over_its_own_page_only(demo, tmp_path):
     mine.write_text("my own work")
     done = scaledgd("demo", cwd=tmp_path)
     assert done.returncode == 2
-    assert re.fullmatch(
-        r"scaledgd: error: --out report\.html exists .* another name\n", done.stderr
-    )
+    message = r"scaledgd: error: --out report\.html: report\.html exists .* another name\n"
+    assert re.fullmatch(message, done.stderr)
     assert mine.read_text() == "my own work"
+    picture = tmp_path / "other.png"
+    picture.write_text("my own picture")
+    done = scaledgd("demo", "--out", "other.html", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "other.png exists" in done.stderr
+    assert picture.read_text() == "my own picture"
+    assert not (tmp_path / "other.html").exists()
     folder, _ = demo
     assert scaledgd("demo", "--out", str(folder / "report.html"), cwd=tmp_path).returncode == 0
 

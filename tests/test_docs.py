@@ -23,6 +23,7 @@ pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 TASKS = {
+    "Fill the gaps of sensors": "gallery/data/fill_a_sensor.html",
     "Fill the holes in a table": "gallery/data/fill_a_table.html",
     "Separate background and movers": "gallery/data/movers.html",
     "Predict ratings": "gallery/data/ratings.html",

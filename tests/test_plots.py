@@ -1,5 +1,6 @@
 """Plots show the numbers of the models; the tests check these numbers, not pixels."""
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -525,6 +526,21 @@ def test_intervals(holes, side):
     other = "column" if side == "row" else "row"
     assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == (other, "value (mV)")
     drawn(display)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Oslo"])
+def test_intervals_are_over_times_where_labels_are_times(holes, zone):
+    import pandas as pd
+
+    times = pd.date_range("2024-03-04", periods=len(holes), freq="h", tz=zone)
+    model = sg.MatrixCompletion(rank=2, smooth="none").fit(pd.DataFrame(holes, index=times))
+    display = IntervalDisplay.from_estimator(model, column=0)
+    assert display.position[5] == np.datetime64("2024-03-04T05")
+    assert display.ax_.get_xlabel() == "time"
+    display.figure_.canvas.draw()
+    labels = [text.get_text() for text in display.ax_.get_xticklabels()]
+    assert any(re.fullmatch(r"\d\d(:\d\d)?", label) for label in labels), labels
+    assert IntervalDisplay.from_estimator(model, row=0).ax_.get_xlabel() == "column"
 
 
 def test_intervals_are_of_one_row_or_column(holes):

@@ -1,5 +1,6 @@
 """A report is one file that needs no network, and a browser draws its charts."""
 
+import json
 import re
 
 import numpy as np
@@ -55,10 +56,30 @@ def test_what_is_not_finite_is_left_out():
     assert y == [1.0, None, None]
 
 
+def shown(block):
+    return json.loads(re.findall(r"<script[^>]*>(.*)</script>", block.html())[0])
+
+
+def test_times_are_kept_to_the_second_and_labels_say_days_and_hours():
+    times = np.datetime64("2024-03-04T05:00:07") + np.arange(3) * np.timedelta64(1, "s")
+    data = shown(report.Chart("t", "x", "y", [report.Curve("a", times, [1, 2, 3])]))
+    assert data["times"]
+    assert np.diff(data["curves"][0]["x"]).tolist() == [1, 1]
+    assert not shown(report.Chart("t", "x", "y", [report.Curve("a", [1], [1])]))["times"]
+    assert shown(report.HeatMap("t", np.eye(3), x=times))["x"] == ["4 Mar 05:00"] * 3
+
+
+def test_bands_have_two_ends():
+    band = report.Curve("a", [1, 2, 3], [0, np.nan, 1], upper=[1, 2, 3])
+    (curve,) = shown(report.Chart("t", "x", "y", [band]))["curves"]
+    assert (curve["y"], curve["upper"]) == ([0, None, 1], [1, 2, 3])
+
+
 @pytest.mark.parametrize(
     "block",
     [
         report.Chart("t", "x", "y", [report.Curve("a", [1, 2], [1])]),
+        report.Chart("t", "x", "y", [report.Curve("a", [1, 2], [1, 2], upper=[1])]),
         report.HeatMap("t", np.zeros(3)),
         report.HeatMap("t", np.zeros((0, 3))),
     ],

@@ -36,6 +36,7 @@ class Settings:
     rank: Any = "auto"
     center: str = "auto"
     scale: str = "auto"
+    smooth: str = "auto"
     clip: tuple[float | None, float | None] | None = None
     seed: int = 0
     hold_out: float = 0.1
@@ -125,9 +126,23 @@ class Fitted:
             scale, offset = np.median(units.scale), np.median(units.offset)
             plain = (R / units.scale[:, None]).mean(axis=0)
             typical = plain * scale, ((c - units.offset) / units.scale).mean() * scale + offset
-        blocks = [np.concatenate([L, L.mean(axis=0)[None, :]])]
+        seen = m._model.observations.counts(0) > 0  # rows without a value are not typical
+        blocks = [np.concatenate([L, L[seen].mean(axis=0)[None, :]])]
         blocks.append(np.concatenate([R, typical[0][None, :]]))
-        return LowRank(*blocks), np.append(b, b.mean()), np.append(c, typical[1])
+        return LowRank(*blocks), np.append(b, b[seen].mean()), np.append(c, typical[1])
+
+    @cached_property
+    def smooth(self) -> str:
+        """Along which side the model relates neighbours: "rows", "columns" or "none"."""
+        from ..estimators.timed_model import TimedModel
+
+        known = self.model._model
+        return ("rows", "columns")[known.mode] if isinstance(known, TimedModel) else "none"
+
+    @cached_property
+    def whole(self) -> Array:
+        """The estimates of all rows of the fit."""
+        return self._clipped(self.model.reconstruct())
 
     def at(self, rows: Array, columns: Array) -> Array:
         """Return estimates; −1 stands for an unknown row or column, and gives a typical one."""
@@ -137,15 +152,23 @@ class Fitted:
         )
         return self._clipped(F.gather((i, j)) + b[i] + c[j])
 
-    def rows(self, X: Array) -> Array:
-        """Return estimates of rows, or slices of a tensor, of which something is known."""
-        return self._clipped(self.model.transform(X))
+    def rows(self, X: Array, times: Array | None = None) -> Array:
+        """Return estimates of rows, or slices of a tensor.
+
+        Parameters
+        ----------
+        X : array
+            Something is known of every row, unless neighbouring rows are alike.
+        times : datetime64 array of shape (rows,), optional
+            If the model knows times.
+        """
+        return self._clipped(np.asarray(self.model.transform(_framed(X, times))))
 
     @cached_property
     def typical(self) -> Array:
         """The row, or slice of a tensor, to return if nothing is known of one."""
         shape = self.model.factors_.shape
-        if len(shape) > 2:
+        if len(shape) > 2 or self.smooth != "none":
             return self._clipped(self.model.reconstruct().mean(axis=0))
         return self.at(np.full(shape[1], -1), np.arange(shape[1]))
 
@@ -165,31 +188,41 @@ class Cleaned(Fitted):
 
     failed: str = ""
 
-    def rows(self, X: Array) -> Array:
+    def rows(self, X: Array, times: Array | None = None) -> Array:
         if not self.failed:
-            return super().rows(X)
-        data, _ = self.model._read_rows(X, None)
+            return super().rows(X, times)
+        data, _ = self.model._read_rows(_framed(X, times), None)
         return self._clipped(self.model._estimated(data))
 
     def limit(self, columns: Array) -> Array | float:
         """Return how far off cells of some columns may be without being errors."""
         if self.failed:
             return math.inf
-        threshold = float(self.model.threshold_)
+        known, threshold = self.model._model, float(self.model.threshold_)
+        if self.smooth == "rows":  # every series has its own noise
+            return float(known.threshold * known.size) * np.asarray(known.unit(None))[:, columns]
         if self.units is None:
             return threshold
         scale = self.units.scale  # the threshold is that of a typical column
         return threshold * scale[columns] / np.median(scale)
 
 
-def observed(values: Array) -> LocalObservations:
-    """Return the cells of an array that are not NaN."""
+def observed(values: Array, seconds: Array | None = None) -> LocalObservations:
+    """Return the cells of an array that are not NaN.
+
+    Parameters
+    ----------
+    values : array
+    seconds : float array of shape (rows,), optional
+        Times of the rows.
+    """
     from ..estimators.local_observations import LocalObservations
 
     seen = ~np.isnan(values)
     index = np.unravel_index(np.flatnonzero(seen), values.shape)
     small = tuple(i.astype(np.int32) for i in index)
-    return LocalObservations(small, values[seen], values.shape)
+    stamps = () if seconds is None else (seconds, None)
+    return LocalObservations(small, values[seen], values.shape, None, stamps)
 
 
 def complete(observed: LocalObservations, settings: Settings) -> Fitted:
@@ -240,7 +273,7 @@ def _parted(
     kept = ~hidden
     # 64-bit indices, as the estimators want them, so that they make no copy
     index = tuple(i[kept].astype(np.int64) for i in observed.coordinates)
-    known = LocalObservations(index, observed.y[kept], observed.shape)
+    known = LocalObservations(index, observed.y[kept], observed.shape, None, observed.stamps)
     return known, observed.some(np.flatnonzero(hidden))
 
 
@@ -257,6 +290,7 @@ def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
     model: Any = TensorRobustPCA(settings.rank, **_common(settings))
     if matrix:
         sides: dict[str, Any] = {"center": settings.center, "scale": settings.scale}
+        sides["smooth"] = settings.smooth
         model = RobustPCA(settings.rank, **sides, **_common(settings))
     said = (*_too_large_a_rank(settings, data.shape), *_quietly(lambda: _fit(model, data)))
     failed = too_many_rejected(model)
@@ -284,14 +318,21 @@ def _common(settings: Settings) -> dict[str, Any]:
 def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[str, ...]]:
     from ..estimators import MatrixCompletion, TensorCompletion
 
-    kind = MatrixCompletion if len(known.shape) == 2 else TensorCompletion
-    model = kind(settings.rank, center=settings.center, scale=settings.scale, **_common(settings))
+    sides: dict[str, Any] = {"center": settings.center, "scale": settings.scale}
+    model: Any = TensorCompletion(settings.rank, **sides, **_common(settings))
+    if len(known.shape) == 2:
+        sides["smooth"] = settings.smooth
+        model = MatrixCompletion(settings.rank, **sides, **_common(settings))
     return model, _quietly(lambda: _fit(model, known))
 
 
 def _fit(model: Any, data: LocalObservations | Array) -> None:
     try:
-        if not isinstance(data, np.ndarray):
+        if not isinstance(data, np.ndarray) and data.stamps:
+            values = np.full(data.shape, np.nan)
+            values[data.coordinates] = data.y
+            model.fit(_framed(values, (1e6 * data.stamps[0]).round().astype("datetime64[us]")))
+        elif not isinstance(data, np.ndarray):
             model.fit_entries(data.coordinates, data.y, data.shape)
         else:
             model.fit(data)
@@ -299,19 +340,34 @@ def _fit(model: Any, data: LocalObservations | Array) -> None:
         raise Failure(reworded(" ".join(str(error).split()))) from error
 
 
+def _framed(values: Array, times: Array | None) -> Any:
+    """A table whose index is times; the array itself if there are none."""
+    if times is None:
+        return values
+    import pandas as pd
+
+    return pd.DataFrame(values, index=pd.DatetimeIndex(times))
+
+
 def _quietly(work: Callable[[], None]) -> tuple[str, ...]:
     """Do some work, and return the warnings that it raised."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()
-    return tuple(dict.fromkeys(reworded(str(w.message)) for w in caught))
+    said = dict.fromkeys(reworded(str(w.message)) for w in caught)
+    # the command says itself what it does with empty rows
+    return tuple(text for text in said if "rows have no observation" not in text)
 
 
 def _as_found(model: Any, settings: Settings) -> Settings:
     """Return settings for the same fit without choosing offsets again; what grew grows again."""
+    from ..estimators.timed_model import TimedModel
+
     if isinstance(model.rank_, tuple):
         return replace(settings, rank=model.rank_, center=model.center_, scale=model.scale_)
     units = model._model.units
+    if settings.smooth != "none" and isinstance(model._model, TimedModel):
+        return settings
     if units is not None and units.scaled:
         return settings  # units that were chosen have no name to ask for
     return replace(settings, center=model.center_, scale=model.scale_)

@@ -1,4 +1,4 @@
-"""Random instances of the monograph's problems, and its sensor data."""
+"""Random instances of the monograph's problems, and sensor data."""
 
 from .chlorine import Chlorine, load_chlorine
 from .matrices import (
@@ -11,11 +11,14 @@ from .matrices import (
     robust_sensing,
 )
 from .tensors import low_rank_tensor, tensor_completion, tensor_robust_pca, tensor_sensing
+from .water import Water, load_water
 
 __all__ = [
     "Chlorine",
+    "Water",
     "hankel_completion",
     "load_chlorine",
+    "load_water",
     "low_rank",
     "low_rank_tensor",
     "matrix_completion",

@@ -148,6 +148,21 @@ def whole_numbers(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
+def time_axis(axis: Any) -> None:
+    """Put ticks at days and times of day, as short as they can be.
+
+    Parameters
+    ----------
+    axis : matplotlib axis
+    """
+    from matplotlib import dates
+
+    known: Any = dates  # it has no types
+    locator = known.AutoDateLocator(minticks=3, maxticks=9)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(known.ConciseDateFormatter(locator))
+
+
 def log_if_wide(ax: Any, values: Any, factor: float) -> None:
     """Use a logarithmic vertical scale if the values differ by a factor or more.
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..estimators.local_observations import LocalObservations
 from ..estimators.packing import host
 
-__all__ = ["data_cells", "host", "require_fit", "training_cells"]
+__all__ = ["data_cells", "host", "require_fit", "times_of", "training_cells"]
 
 
 def require_fit(estimator: Any) -> None:
@@ -50,6 +50,36 @@ def training_cells(estimator: Any, all_seen: bool = False) -> Any:
     index = tuple(np.concatenate([host(i), host(j)]) for i, j in pairs)
     values = np.concatenate([host(cells.flat), host(held.flat)])
     return LocalObservations(index, values, cells.shape)
+
+
+def times_of(estimator: Any, mode: int) -> Any:
+    """Return the times that label the rows or columns of a table, or None.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+    mode : int
+
+    Returns
+    -------
+    datetime64 array of shape (n,), or None
+        As a clock at the place shows them, where they have a time zone.
+    """
+    labels = getattr(getattr(estimator, "_kind", None), "labels", None)
+    if labels is None:
+        return None
+    if labels.kind == "xarray":
+        dims, found = labels.coords.get(labels.names[mode], ((), None))
+        found = found if dims == (labels.names[mode],) else None
+    else:
+        found = (labels.exact or (None, None))[mode]
+        if found is None and mode == 0:
+            found = labels.coords.get("index", (None, None))[1]
+    if getattr(found, "tz", None) is not None:
+        found = found.tz_localize(None)
+    values = np.asarray(found)
+    known = values.dtype.kind == "M" and values.shape == (estimator.factors_.shape[mode],)
+    return values if known else None
 
 
 def data_cells(X: Any, observed: Any = None) -> Any:

@@ -16,10 +16,11 @@ from .drawing import (
     legend_above,
     line_style,
     paper_style,
+    time_axis,
     whole_numbers,
     with_unit,
 )
-from .fitted import host, training_cells
+from .fitted import host, times_of, training_cells
 
 Array = Any
 
@@ -31,7 +32,7 @@ class IntervalDisplay(Display):
     Parameters
     ----------
     position : array of shape (m,)
-        Positions in the row or column.
+        Positions in the row or column, or times as datetime64.
     estimate, lower, upper : arrays of shape (m,)
     observed : array of shape (m,), optional
         The observed values, NaN elsewhere.
@@ -90,7 +91,7 @@ class IntervalDisplay(Display):
         ax: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """Draw one row, or one column, of a table.
+        """Draw one row, or one column, of a table, over times if its labels are times.
 
         Parameters
         ----------
@@ -130,9 +131,11 @@ class IntervalDisplay(Display):
         here = where[1 - along] == chosen
         observed = np.full(n, np.nan)
         observed[where[along][here]] = host(cells.flat)[here]
-        label = ("row", "column")[along]
+        times = times_of(estimator, along)
+        label = ("row", "column")[along] if times is None else "time"
         about = "true value" if kind == "model" else "new observation"
-        values = position, estimate, lower, upper, observed, truth
+        at = position if times is None else times
+        values = at, estimate, lower, upper, observed, truth
         return cls(*values, level, label, unit, about).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
@@ -173,7 +176,7 @@ class IntervalDisplay(Display):
                     label="observed",
                 )
             ax.margins(x=0.01)
-            whole_numbers(ax.xaxis)
+            (time_axis if x.dtype.kind == "M" else whole_numbers)(ax.xaxis)
             ax.set_xlabel(self.label)
             ax.set_ylabel(with_unit("value", self.unit))
             legend_above(ax, ncols=4)

@@ -222,12 +222,14 @@ class Curve:
     ----------
     name : str
     x, y : sequences of float
-        Values that are not finite leave a gap.
+        Values that are not finite leave a gap. `x` may be times, as datetime64.
     dashed : bool
     points : bool
         Draw the points without a line.
     colour : int, optional
         Number of the colour, for curves that belong together; by default the next one.
+    upper : sequence of float, optional
+        Fill the band from `y` to here, instead of a line.
 
     Examples
     --------
@@ -242,6 +244,7 @@ class Curve:
     dashed: bool = False
     points: bool = False
     colour: int | None = None
+    upper: Sequence[float] | Any | None = None
 
     def thinned(self) -> tuple[list[float | None], list[float | None]]:
         """Return the coordinates of at most MOST_POINTS points, evenly spaced, with both ends.
@@ -249,13 +252,21 @@ class Curve:
         Returns
         -------
         x, y : lists of float or None
-            None if not finite.
+            None if not finite. Times are in seconds since 1970.
         """
-        x, y = np.asarray(self.x, dtype=float), np.asarray(self.y, dtype=float)
-        if x.shape != y.shape or x.ndim != 1:
+        x, y, _ = self._points()
+        return x, y
+
+    def _points(self) -> tuple[list[float | None], list[float | None], list[float | None] | None]:
+        """The coordinates, and the upper end of a band."""
+        x, y = _axis(self.x), np.asarray(self.y, dtype=float)
+        upper = y if self.upper is None else np.asarray(self.upper, dtype=float)
+        if x.shape != y.shape or x.ndim != 1 or upper.shape != y.shape:
             raise ValueError(f"curve {self.name!r}: x and y must be of one length")
         chosen = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
-        return numbers(x[chosen]), numbers(y[chosen])
+        # six digits are not enough for the seconds of a time
+        at = x[chosen].tolist() if _are_times(self.x) else numbers(x[chosen])
+        return at, numbers(y[chosen]), None if self.upper is None else numbers(upper[chosen])
 
 
 @dataclass(frozen=True)
@@ -266,6 +277,7 @@ class Chart:
     ----------
     title, xlabel, ylabel : str
     curves : sequence of Curve
+        If they are over times, the axis has days and times of day.
     log_x, log_y : bool
         Use logarithmic scales.
     levels : sequence of (str, float)
@@ -300,9 +312,9 @@ class Chart:
         next_colour = itertools.count()
         curves = []
         for curve in self.curves:
-            x, y = curve.thinned()
+            x, y, upper = curve._points()
             colour = next(next_colour) if curve.colour is None else curve.colour
-            given = {"name": curve.name, "x": x, "y": y, "colour": colour}
+            given = {"name": curve.name, "x": x, "y": y, "colour": colour, "upper": upper}
             curves.append(given | {"dashed": curve.dashed, "points": curve.points})
         levels = [{"name": name, "y": float(y)} for name, y in self.levels]
         data: dict[str, Any] = {"xlabel": self.xlabel, "ylabel": self.ylabel}
@@ -311,6 +323,7 @@ class Chart:
             "levels": levels,
             "logx": self.log_x,
             "logy": self.log_y,
+            "times": any(_are_times(curve.x) for curve in self.curves),
             "title": self.title,
         }
         return _figure("chart", self.title, self.caption, data)
@@ -327,7 +340,7 @@ class HeatMap:
         NaN is drawn as missing.
     xlabel, ylabel : str
     x, y : sequences of length n2 and n1, optional
-        Labels of columns and rows.
+        Labels of columns and rows; they may be times, as datetime64.
     unit : str
         Label of the colours.
     low, high : float, optional
@@ -453,9 +466,23 @@ def numbers(values: Any) -> list[float | None]:
     return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values]
 
 
+def _are_times(values: Any) -> bool:
+    return bool(np.asarray(values).dtype.kind == "M")
+
+
+def _axis(values: Any) -> Any:
+    """Coordinates as floats: of times, seconds since 1970."""
+    if _are_times(values):
+        return np.asarray(values).astype("datetime64[ms]").astype(float) / 1000
+    return np.asarray(values, dtype=float)
+
+
 def _labels(values: Sequence[object] | None) -> list[str] | None:
     if values is None:
         return None
+    if _are_times(values):
+        moments = np.asarray(values).astype("datetime64[s]").tolist()
+        return [f"{t.day} {t:%b %H:%M}" for t in moments]
     return [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
 
 

@@ -54,6 +54,25 @@
     }
     return ticks;
   };
+  const DAY = 86400;
+  const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 3 * DAY,
+    7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 182 * DAY, 365 * DAY];
+  const written = (seconds, how) => new Intl.DateTimeFormat("en-GB",
+    { timeZone: "UTC", hourCycle: "h23", ...how }).format(new Date(1000 * seconds));
+  const clock = (seconds, how = {}) => written(seconds, { hour: "2-digit", minute: "2-digit", ...how });
+  const date = (seconds) => written(seconds, { day: "numeric", month: "short" });
+  const moment = (seconds) => `${date(seconds)} ${clock(seconds, seconds % 60 ? { second: "2-digit" } : {})}`;
+  const timeTicks = (low, high, most) => {  // seconds since 1970
+    const rough = (high - low) / Math.max(most, 1);
+    const step = STEPS.find((s) => s >= rough) || Math.ceil(rough / (365 * DAY)) * 365 * DAY;
+    const years = step >= 91 * DAY ? (s) => written(s, { month: "short", year: "numeric" }) : date;
+    const ticks = [];
+    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
+      const at = k * step;
+      ticks.push([at, at % DAY ? clock(at, step < 60 ? { second: "2-digit" } : {}) : years(at)]);
+    }
+    return ticks;
+  };
   const range = (values, log) => {
     let low = Infinity, high = -Infinity;
     for (const v of values) if (v !== null && Number.isFinite(v)) {
@@ -77,6 +96,7 @@
     const curves = data.curves.map((c) => ({
       ...c,
       at: c.x.map((x, k) => [x === null ? null : fx(x), c.y[k] === null ? null : fy(c.y[k])]),
+      top: c.upper ? c.upper.map((v) => (v === null ? null : fy(v))) : [],
     }));
     const levels = data.levels.map((l) => ({ ...l, at: fy(l.y) }));
 
@@ -88,7 +108,7 @@
       line.append(c.points
         ? element("circle", { cx: 12, cy: 4, r: 3.4, style: `fill:${colour(c.colour)}` })
         : element("line", { x1: 0, x2: 24, y1: 4, y2: 4,
-          style: `stroke:${colour(c.colour)};stroke-width:2.4`,
+          style: `stroke:${colour(c.colour)};stroke-width:${c.upper ? "8;opacity:.3" : "2.4"}`,
           "stroke-dasharray": c.dashed ? "5 4" : "none" }));
       button.append(line, c.name);
       button.addEventListener("click", () => {
@@ -113,7 +133,8 @@
       const visible = curves.filter((_, k) => !hidden.has(k));
       const points = (visible.length ? visible : curves).flatMap((c) => c.at);
       const x = range(points.map((p) => p[0]), data.logx);
-      const y = range(points.map((p) => p[1]).concat(levels.map((l) => l.at)), data.logy);
+      const tops = (visible.length ? visible : curves).flatMap((c) => c.top);
+      const y = range(points.map((p) => p[1]).concat(tops, levels.map((l) => l.at)), data.logy);
       // curves rarely fall below a level, so its name has room there
       if (levels.length) y[0] -= 0.07 * (y[1] - y[0]);
       const [x0, x1, y0, y1] = view || [...x, ...y];
@@ -127,7 +148,7 @@
       const box = { x: left, y: top, width: width - left - right, height: height - top - bottom };
       clip.append(element("rect", box));
       svg.append(clip);
-      const ticksX = (data.logx ? logTicks : linearTicks)(x0, x1, Math.max(3, width / 90));
+      const ticksX = (data.times ? timeTicks : data.logx ? logTicks : linearTicks)(x0, x1, Math.max(3, width / 90));
       const ticksY = (data.logy ? logTicks : linearTicks)(y0, y1, Math.max(3, height / 45));
       for (const [v, label] of ticksX) {
         svg.append(element("line", { class: "grid", x1: px(v), x2: px(v), y1: top, y2: height - bottom }));
@@ -150,8 +171,28 @@
         inside.append(element("text", { x: width - right - 6, y: py(l.at) + 14,
           "text-anchor": "end" }, l.name));
       }
+      const band = (c) => {  // a polygon for every run without a gap; single points get some width
+        const runs = [];
+        let run = null;
+        c.at.forEach(([a, b], k) => {
+          if (a === null || b === null || c.top[k] === null) { run = null; return; }
+          if (!run) runs.push(run = []);
+          run.push([px(a), py(b), py(c.top[k])]);
+        });
+        return runs.map((r) => {
+          const wide = r.length > 1 ? r : [-1.5, 1.5].map((d) => [r[0][0] + d, r[0][1], r[0][2]]);
+          const at = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+          const there = wide.map(([x, low]) => at(x, low));
+          const back = wide.map(([x, , high]) => at(x, high)).reverse();
+          return `M${[...there, ...back].join("L")}Z`;
+        }).join("");
+      };
       curves.forEach((c, k) => {
         if (hidden.has(k)) return;
+        if (c.upper) {
+          inside.append(element("path", { d: band(c), style: `fill:${colour(c.colour)};opacity:.25` }));
+          return;
+        }
         let path = "", open = false;
         for (const [a, b] of c.at) {
           if (a === null || b === null) { open = false; continue; }
@@ -249,14 +290,14 @@
           const far = Math.abs(px(a) - px(best.a));
           if (far < 6 && (!near || far < near.far)) near = { far, j };
         });
-        if (near) rows.push([c, c.y[near.j]]);
+        if (near) rows.push([c, c.y[near.j], c.upper ? c.upper[near.j] : null]);
       });
       rows.sort((p, q) => q[1] - p[1]);
-      tip.replaceChildren(html("b", "", `${data.xlabel}: ${shown(best.raw)}`));
-      for (const [c, v] of rows) {
+      tip.replaceChildren(html("b", "", `${data.xlabel}: ${(data.times ? moment : shown)(best.raw)}`));
+      for (const [c, v, top] of rows) {
         const row = html("div"), key = html("i");
         key.style.background = colour(c.colour);
-        row.append(key, `${c.name}: ${shown(v)}`);
+        row.append(key, `${c.name}: ${shown(v)}${top === null ? "" : ` to ${shown(top)}`}`);
         tip.append(row);
       }
       tip.hidden = false;
@@ -308,7 +349,8 @@
     const draw = () => {
       paint();
       const width = Math.max(260, drawing.clientWidth);
-      const left = 58, right = 74, top = 6, bottom = 42;
+      const names = Math.max(0, ...(data.y || []).map((label) => label.length));
+      const left = Math.max(58, 30 + 7 * Math.min(names, 12)), right = 74, top = 6, bottom = 42;
       const wide = width - left - right;
       const high = Math.min(340, Math.max(140, (wide * rows) / columns));
       const height = high + top + bottom;
@@ -323,7 +365,8 @@
         for (let k = 0; k < n; k += step) found.push([k, labels ? labels[k] : String(k)]);
         return found;
       };
-      for (const [k, label] of ticks(columns, data.x, wide, 46)) {
+      const longest = Math.max(0, ...(data.x || []).map((label) => label.length));
+      for (const [k, label] of ticks(columns, data.x, wide, Math.max(46, 7 * Math.min(longest, 12)))) {
         svg.append(element("text", { x: left + ((k + 0.5) * wide) / columns, y: top + high + 16,
           "text-anchor": "middle" }, label));
       }

@@ -109,19 +109,19 @@ def demo(
     out: Annotated[Path, typer.Option(help="The page to write.", metavar="PAGE")] = Path(
         "report.html"
     ),
-    chlorine: Chlorine = None,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Hide a fifth of the bundled sensor data, fill it, and compare with other methods.
+    """Hide some of the bundled sensor readings, fill them, and compare with other methods.
 
-    The data are 180 readings of each of 120 sensors in a water network. The hidden cells are
-    filled by scaledgd, by column means, by gradient descent and by iterated soft thresholding,
-    and compared with the true values. A page with pictures is written.
+    The data are hourly readings of 60 sensors in a water network, for two weeks. Single cells,
+    outages of sensors and a blackout of all of them are hidden, filled by scaledgd, by column
+    means, by linear interpolation and by two methods of scikit-learn, and compared with the true
+    values. A page with pictures is written and, if matplotlib is installed, a PNG beside it.
     """
     from .demo import run
 
-    run(out, chlorine, seed_in_range(seed), quiet)
+    run(out, seed_in_range(seed), quiet)
 
 
 @app.command(epilog=REPRODUCE_EXIT_CODES)

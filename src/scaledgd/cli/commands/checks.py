@@ -44,6 +44,8 @@ def _check_long_options(options: TableOptions) -> None:
             ("--text", options.text),
             ("--array", options.array),
             ("--fit-rows", options.fit_rows),
+            ("--date", options.date),
+            ("--smooth", options.smooth in ("rows", "columns")),
         ):
             if value:
                 raise Failure(f"{option} applies to tables, not to long files")

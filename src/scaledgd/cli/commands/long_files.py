@@ -62,7 +62,8 @@ def run(options: TableOptions) -> Summary:
         handed = [known]  # so that the fit can free the cells after copying them
         del known
         fit = fits.clean if options.robust else fits.complete
-        fitted = fit(handed.pop(), options.settings())
+        # rows of a long file are in no order
+        fitted = fit(handed.pop(), replace(options.settings(), smooth="none"))
         values = fitted.at(wanted.rows, wanted.columns)
         also: dict[str, Any] = {}
         if isinstance(fitted, Cleaned):

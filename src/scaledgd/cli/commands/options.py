@@ -34,6 +34,13 @@ class Side(StrEnum):
     both = "both"
 
 
+class Smooth(StrEnum):
+    auto = "auto"
+    none = "none"
+    rows = "rows"
+    columns = "columns"
+
+
 class Duplicates(StrEnum):
     error = "error"
     mean = "mean"
@@ -143,6 +150,21 @@ class TableOptions:
             "held-out cells."
         ),
     ] = Side.auto
+    smooth: Annotated[
+        Smooth,
+        typer.Option(
+            help="Along which side neighbours are alike, as in time; auto tries rows that have "
+            "times, or data that show it, and keeps what predicts held-out cells better."
+        ),
+    ] = Smooth.auto
+    date: Annotated[
+        str | None,
+        typer.Option(
+            help="The column of the times of the rows, by name or position from 1; none if there "
+            "is none. By default it is found by looking. It is written back unchanged.",
+            metavar="COLUMN",
+        ),
+    ] = None
     clip: Annotated[
         Any,
         typer.Option(
@@ -262,6 +284,7 @@ class TableOptions:
             rank=self.rank,
             center=str(self.center),
             scale=str(self.scale),
+            smooth=str(self.smooth),
             clip=self.clip,
             seed=self.seed,
             hold_out=self.hold_out,

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..failures import listed
 from ..fits import Cleaned, Fitted
+from ..readers.dates import moment
 from ..writers.pictures import Picture
 
 Array = Any
@@ -30,6 +31,8 @@ class Summary:
         Names of the used columns of a table.
     holes : integer array, optional
         Number of missing cells of each column of a table.
+    times : datetime64 array of shape (rows,), optional
+        Times of the rows of a table.
     counts : dict
         For a long file, the number of values of each row and of each column.
     pictures : dict
@@ -49,6 +52,7 @@ class Summary:
     fitted: Fitted
     names: list[str] = field(default_factory=list)
     holes: Array | None = None
+    times: Array | None = None
     counts: dict[str, Array] = field(default_factory=dict)
     pictures: dict[str, Picture] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -103,13 +107,18 @@ class Summary:
         facts, accuracy = self.facts(seconds), self.fitted.accuracy
         units = " in standardised units" if self.fitted.standardised else ""
         lines = [self._size_line()]
-        passed = self.also.get("passed_through")
+        passed = [n for n in self.also.get("passed_through", ()) if n != self.also.get("date")]
         if passed:
             lines.append(f"passed through unchanged: {listed(passed)}")
+        if self.times is not None:
+            first, last = (moment(t) for t in (self.times.min(), self.times.max()))
+            lines.append(f"times of the rows: {listed([self.also['date']])}, {first} to {last}")
         rank = facts["rank"] if isinstance(facts["rank"], int) else tuple(facts["rank"])
+        alike = self.also.get("smooth", "none")
+        smooth = "" if alike == "none" else f"smooth: {alike}, "
         lines.append(
             f"rank {rank}, centred: {facts['center']}, scaled: {facts['scale']}, "
-            f"noise {self.noise:.3g}{units}"
+            f"{smooth}noise {self.noise:.3g}{units}"
         )
         if accuracy is not None:
             lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..failures import Failure, listed
 from ..fits import Cleaned, Fitted
 from ..progress import progress_bar
 from ..readers.batches import TableReader
+from ..readers.dates import AUTO, NONE
 from ..readers.opening import open_table
 from ..readers.survey import Survey, survey
 from ..writers.files import open_outputs
@@ -27,14 +29,18 @@ Array = Any
 
 def run(options: TableOptions) -> Summary:
     """Read, fit and write a table; return what happened."""
-    table = open_table(options.file, options.dialect(), list(options.text or ()), options.array)
+    date = options.date or AUTO
+    named = None if date in (AUTO, NONE) else date
+    table = open_table(
+        options.file, options.dialect(), list(options.text or ()), options.array, named
+    )
     check_table_format(options.out, table)
     with open_outputs(options.out, options.outliers) as (file, outlier_file):
         with progress_bar("reading", options.verbose) as progress:
-            found, sample = survey(table, options.fit_rows, options.seed, progress)
+            found, sample, drawn = survey(table, options.fit_rows, options.seed, progress, date)
         observed, missing = _counted(options, table, found)
         pictures = _Pictures(options, found, sample)
-        fitted = _fit(options, sample)
+        fitted = _fit(options, found, sample, drawn)
         del sample
         outliers = _write(options, table, found, fitted, pictures, file, outlier_file)
         summary = Summary(
@@ -47,12 +53,15 @@ def run(options: TableOptions) -> Summary:
             fitted,
             names=[table.names[j] for j in found.used],
             holes=found.missing,
+            times=None if found.dates is None else found.dates.times,
             pictures=pictures.by_title,
             notes=_notes(options, table, found),
             also={
                 "passed_through": [table.names[j] for j in found.passed_through],
                 "left_empty": [table.names[j] for j in found.empty],
                 "rows_fitted": found.fitted_rows,
+                "date": None if found.dates is None else table.names[found.dates.column],
+                "smooth": fitted.smooth if table.order == 2 else "none",
                 **({"outliers": outliers} if options.robust else {}),
                 **({"failed": fitted.failed} if isinstance(fitted, Cleaned) else {}),
             },
@@ -89,12 +98,75 @@ def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[
     return observed, missing
 
 
-def _fit(options: TableOptions, sample: Array) -> Fitted:
-    """Fit the rows of the sample that have a value."""
-    data = sample[~np.all(np.isnan(sample.reshape(len(sample), -1)), axis=1)]
-    if not options.robust:
-        return fits.complete(fits.observed(data), options.settings())
-    return fits.clean(fits.observed(data) if np.isnan(data).any() else data, options.settings())
+def _fit(options: TableOptions, found: Survey, sample: Array, drawn: Array) -> Fitted:
+    """Fit the rows of the sample: those that have a value, and all if they have times."""
+    settings, data = options.settings(), sample
+    if found.dates is None:
+        data = sample[~np.all(np.isnan(sample.reshape(len(sample), -1)), axis=1)]
+        if found.fitted_rows < found.rows:
+            if settings.smooth == "rows":
+                raise Failure(
+                    "--smooth rows needs the times of rows, or a fit of all of them; name the "
+                    "column of times with --date, or raise --fit-rows"
+                )
+            # rows that were drawn at random are no neighbours
+            settings = replace(settings, smooth="none" if settings.smooth == "auto" else "columns")
+        if options.robust and not np.isnan(data).any():
+            return fits.clean(data, settings)
+    known = fits.observed(data, None if found.dates is None else found.dates.seconds[drawn])
+    return (fits.clean if options.robust else fits.complete)(known, settings)
+
+
+@dataclass(eq=False)
+class _Rows:
+    """Estimates of all rows of a table, batch by batch.
+
+    Attributes
+    ----------
+    fitted : Fitted
+    found : Survey
+    done : int
+        Rows of the fit that came before.
+    """
+
+    fitted: Fitted
+    found: Survey
+    done: int = 0
+
+    def estimated(self, X: Array, first: int, wanted: Array) -> Array:
+        """Return rows with estimates in those that are wanted, and others as they are.
+
+        Parameters
+        ----------
+        X : array
+            A batch of rows.
+        first : int
+            The number of the first one.
+        wanted : boolean array of shape (rows,)
+        """
+        dates, fitted = self.found.dates, self.fitted
+        known = ~np.all(np.isnan(X.reshape(len(X), -1)), axis=1)
+        new = X.copy()
+        times = None if dates is None else dates.times[first : first + len(X)]
+        if fitted.smooth != "rows":
+            if not known.all():
+                new[~known] = fitted.typical
+            rows = wanted & known
+            if rows.any():
+                new[rows] = fitted.rows(X[rows], None if times is None else times[rows])
+            return new
+        # a row is a function of its neighbours, with times also if it is empty
+        here = known if dates is None else np.ones(len(X), dtype=bool)
+        if not here.all():
+            new[~here] = fitted.typical
+        if here.any():
+            count = int(here.sum())
+            if fitted.apart and self.found.fitted_rows == self.found.rows:
+                new[here] = fitted.whole[self.done : self.done + count]
+            else:
+                new[here] = fitted.rows(X[here], None if times is None else times[here])
+            self.done += count
+        return new
 
 
 def _write(
@@ -109,7 +181,7 @@ def _write(
     """Fill or clean all rows; return the number of outliers."""
     holes = {j for j, n in zip(found.used, found.missing, strict=False) if n}
     floating = set(found.used) if options.robust else holes
-    outliers = 0
+    outliers, rows = 0, _Rows(fitted, found)
     with (
         open_outlier_writer(outlier_file, options.outliers, table, found) as outlier_writer,
         open_table_writer(file, options.out, table, found, floating) as out,
@@ -118,7 +190,8 @@ def _write(
         for batch in table.batches(progress):
             X = batch.values[:, found.used] if table.order == 2 else batch.values
             if isinstance(fitted, Cleaned):
-                new, changed = _cleaned(fitted, X), np.ones(X.shape, dtype=bool)
+                new = rows.estimated(X, batch.first, np.ones(len(X), dtype=bool))
+                changed = np.ones(X.shape, dtype=bool)
                 deviation = X - new
                 wrong = np.abs(deviation) > fitted.limit(slice(None))
                 outliers += int(wrong.sum())
@@ -126,35 +199,12 @@ def _write(
                     outlier_writer.write(batch, deviation, wrong)
                 pictures.add(batch.first, X, new, np.where(wrong, new + deviation, new))
             else:
-                new, changed = _filled(fitted, X), np.isnan(X)
+                changed = np.isnan(X)
+                holes = np.any(changed.reshape(len(X), -1), axis=1)
+                new = np.where(changed, rows.estimated(X, batch.first, holes), X)
                 pictures.add(batch.first, X, new)
             out.write(batch, new, changed)
     return outliers
-
-
-def _cleaned(fitted: Cleaned, X: Array) -> Array:
-    """Return the low-rank part of rows; a typical row where all cells are missing."""
-    known = ~np.all(np.isnan(X.reshape(len(X), -1)), axis=1)
-    new = np.empty_like(X)
-    if not known.all():
-        new[~known] = fitted.typical
-    if known.any():
-        new[known] = fitted.rows(X[known])
-    return new
-
-
-def _filled(fitted: Fitted, X: Array) -> Array:
-    """Return rows with their missing cells filled; a typical row where all are missing."""
-    holes = np.isnan(X.reshape(len(X), -1))
-    known = ~np.all(holes, axis=1)
-    new = X.copy()
-    if not known.all():
-        new[~known] = fitted.typical
-    rows = np.any(holes, axis=1) & known
-    if rows.any():
-        some = X[rows]
-        new[rows] = np.where(np.isnan(some), fitted.rows(some), some)
-    return new
 
 
 class _Pictures:
@@ -189,7 +239,7 @@ class _Pictures:
 
 
 def _notes(options: TableOptions, table: TableReader, found: Survey) -> list[str]:
-    notes = []
+    notes = list(found.notes)
     if found.empty:
         names = [table.names[j] for j in found.empty]
         columns, stay = ("columns", "stay") if len(names) > 1 else ("column", "stays")

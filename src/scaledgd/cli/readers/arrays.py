@@ -66,6 +66,9 @@ class ArrayTable:
                 raise Failure(f"{self.path} contains infinity; replace it by NaN to have it filled")
             yield RowBatch(first=first, values=values)
 
+    def cells_of(self, batch: RowBatch, j: int) -> pa.Array:
+        return pa.nulls(len(batch.values), pa.string())
+
     def arrow_schema(self, floating: set[int], integer: set[int]) -> pa.Schema:
         return pa.schema([(name, pa.float64()) for name in self.names])
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ..failures import Failure, cause, shown
 from . import batches
 from .batches import Progress, RowBatch, nullable
+from .dates import is_time
 from .dialect import Dialect
 from .files import find_column, reading
 
@@ -111,6 +112,15 @@ class ArrowTable:
                 )
             yield ArrowRows(first=first, values=values, columns=batch)
             first += batch.num_rows
+
+    def cells_of(self, batch: ArrowRows, j: int) -> pa.Array:
+        column = batch.columns.column(j)
+        if is_time(column.type):
+            return column
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowException:  # lists and the like
+            return pa.nulls(len(column), pa.string())
 
     def arrow_schema(self, floating: set[int], integer: set[int]) -> pa.Schema:
         fields = [

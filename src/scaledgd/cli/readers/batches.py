@@ -60,6 +60,13 @@ class TableReader(Protocol):
         """Yield all rows as `RowBatch` objects."""
         ...
 
+    def cells_of(self, batch: Any, j: int) -> pa.Array:
+        """Return the cells of a column that is passed through, as text or as times.
+
+        Missing cells are null.
+        """
+        ...
+
     def arrow_schema(self, floating: set[int], integer: set[int]) -> pa.Schema:
         """Return the schema to write.
 

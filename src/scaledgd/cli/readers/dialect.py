@@ -67,10 +67,14 @@ class Dialect:
             return values
         return np.where(np.isin(values, self._missing_numbers), np.nan, values)
 
+    def trimmed(self, cells: pa.Array) -> pa.Array:
+        """Strip cells, and set missing ones to null."""
+        cells = pc.ascii_trim_whitespace(cells)
+        return pc.if_else(pc.is_in(cells, value_set=self._missing_words), None, cells)
+
     def normalised(self, cells: pa.Array) -> pa.Array:
         """Strip cells, set missing ones to null, and use decimal points."""
-        cells = pc.ascii_trim_whitespace(cells)
-        cells = pc.if_else(pc.is_in(cells, value_set=self._missing_words), None, cells)
+        cells = self.trimmed(cells)
         if self.decimal != ".":
             cells = pc.replace_substring(cells, pattern=self.decimal, replacement=".")
         return cells

@@ -14,7 +14,11 @@ from .text_table import TextTable
 
 
 def open_table(
-    path: Path, dialect: Dialect, text_columns: list[str], array: str | None
+    path: Path,
+    dialect: Dialect,
+    text_columns: list[str],
+    array: str | None,
+    date: str | None = None,
 ) -> TableReader:
     """Open a table or a tensor.
 
@@ -27,14 +31,20 @@ def open_table(
         Columns to pass through, by name or position from 1.
     array : str, optional
         Which array of an NPZ file.
+    date : str, optional
+        The column that holds the times of the rows, by name or position from 1.
     """
     kind = format_of(path).kind
+    # times are passed through, also if they are numbers
+    passed = [*text_columns, *([date] if date else [])]
     if array is not None and kind != "npz":
         raise Failure("--array applies to NPZ files only")
     if kind == "text":
-        return TextTable(path, dialect, text_columns)
+        return TextTable(path, dialect, passed)
     if kind in ARRAYS:
+        if date:
+            raise Failure(f"--date applies to tables with columns of times; {path} has none")
         if text_columns:
             raise Failure(f"--text applies to tables with text columns; {path} has none")
         return ArrayTable(path, kind, dialect, array)
-    return ArrowTable(path, kind, dialect, text_columns)
+    return ArrowTable(path, kind, dialect, passed)

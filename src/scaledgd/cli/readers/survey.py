@@ -7,7 +7,7 @@ fit must fit into memory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from ...estimators.reading import available_memory
 from ..failures import Failure
 from .arrays import ArrayTable
 from .batches import Progress, TableReader
+from .dates import AUTO, NONE, DateFinder, Dates
+from .files import find_column
 
 Array = Any
 
@@ -49,6 +51,10 @@ class Survey:
         Columns of integers without missing cells.
     fitted_rows : int
         Number of rows in the sample for the fit.
+    dates : Dates, optional
+        The times of the rows; their column is among those passed through.
+    notes : list of str
+        Warnings about columns that hold almost times.
     """
 
     shape: tuple[int, ...]
@@ -58,6 +64,8 @@ class Survey:
     missing: Array
     integer: set[int]
     fitted_rows: int
+    dates: Dates | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -65,8 +73,12 @@ class Survey:
 
 
 def survey(
-    table: TableReader, fit_rows: int | None, seed: int, progress: Progress
-) -> tuple[Survey, Array]:
+    table: TableReader,
+    fit_rows: int | None,
+    seed: int,
+    progress: Progress,
+    date: str = AUTO,
+) -> tuple[Survey, Array, Array]:
     """Read a table once.
 
     Parameters
@@ -78,26 +90,36 @@ def survey(
     seed : int
         Decides which rows are drawn.
     progress : callable
+    date : str
+        The column that holds the times of the rows, by name or position from 1; "auto" looks
+        for it, "none" does not.
 
     Returns
     -------
     found : Survey
     sample : array of shape (rows, used columns), or slices of a tensor
         Rows for the fit, NaN where missing.
+    drawn : integer array of shape (rows,)
+        Which rows these are.
     """
     columns, sample = _ColumnCounts(), _RowSample(fit_rows, seed)
+    wanted = None if date in (AUTO, NONE) else find_column(date, table.names, table.path)
+    times = DateFinder(table, wanted)
     for batch in table.batches(progress):
         columns.add(batch.values.reshape(len(batch.values), -1))
         sample.add(batch.values)
+        if date != NONE and table.order == 2:
+            times.add(batch)
     if not columns.rows:
         raise Failure(f"{table.path} has no rows; give a file with a table in it")
-    data = sample.drawn()
+    data, drawn = sample.drawn()
     if table.order > 2:
         shape = (columns.rows, *data.shape[1:])
         missing = columns.rows - columns.observed
-        return Survey(shape, [], [], [], missing, set(), len(data)), data
+        return Survey(shape, [], [], [], missing, set(), len(data)), data, drawn
     found = _classified(table, columns, len(data))
-    return found, data[:, found.used]
+    dates, notes = times.found()
+    return replace(found, dates=dates, notes=notes), data[:, found.used], drawn
 
 
 def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) -> Survey:
@@ -162,7 +184,8 @@ class _RowSample:
         self._rng = np.random.default_rng(seed)
         self._rows: list[Any] = []
         self._keys: list[Any] = []
-        self._bound, self._held = 1.0, 0
+        self._places: list[Any] = []
+        self._bound, self._held, self._seen = 1.0, 0, 0
 
     def add(self, values: Array) -> None:
         if self._size is None:
@@ -171,6 +194,8 @@ class _RowSample:
         chosen = key < self._bound
         self._rows.append(values[chosen])
         self._keys.append(key[chosen])
+        self._places.append(self._seen + np.flatnonzero(chosen))
+        self._seen += len(values)
         self._held += int(chosen.sum())
         if self._held > 2 * self._size:
             self._shrink(self._size)
@@ -180,15 +205,16 @@ class _RowSample:
         self._bound = float(np.partition(key, size)[size])
         chosen = key < self._bound
         self._rows = [np.concatenate(self._rows)[chosen]]
+        self._places = [np.concatenate(self._places)[chosen]]
         self._keys, self._held = [key[chosen]], size
 
-    def drawn(self) -> Array:
-        """Return the sample, in the order of the file, and release it."""
+    def drawn(self) -> tuple[Array, Array]:
+        """Return the sample, in the order of the file, and which rows it is; release it."""
         assert self._size is not None
         if self._held > self._size:
             self._shrink(self._size)
         rows, self._rows = self._rows, []
-        return np.concatenate(rows)
+        return np.concatenate(rows), np.concatenate(self._places)
 
 
 def _affordable_rows(columns: int) -> int:

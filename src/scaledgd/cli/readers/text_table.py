@@ -140,6 +140,9 @@ class TextTable:
                 f"more than one number; {self.hint() or 'use --delimiter'}"
             )
 
+    def cells_of(self, batch: TextBlock, j: int) -> pa.Array:
+        return self.dialect.trimmed(batch.cells(j))
+
     def arrow_schema(self, floating: set[int], integer: set[int]) -> pa.Schema:
         def kind(j: int) -> pa.DataType:
             if j in self.text_columns:

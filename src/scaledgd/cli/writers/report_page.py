@@ -43,6 +43,8 @@ def _facts(summary: Summary) -> dict[str, str]:
     facts = {"size": size, "observed": f"{summary.observed:,}", "missing": f"{summary.missing:,}"}
     facts |= {"rank": str(model.rank_), "noise": f"{summary.noise:.3g}"}
     facts |= {"centred": known["center"], "scaled": known["scale"]}
+    if known.get("smooth", "none") != "none":
+        facts["smooth"] = known["smooth"]
     if summary.fitted.accuracy is not None:
         facts["held-out R²"] = f"{summary.fitted.accuracy.r2:.3f}"
     if "outliers" in summary.also:
@@ -62,7 +64,7 @@ def _missing(summary: Summary) -> Any:
         return None
     before, after, *_ = summary.pictures.values()
     share = 100 * (1 - before.counts / after.counts)
-    blocks: list[Any] = [_map("Missing, %", share, before, summary.names, low=0.0)]
+    blocks: list[Any] = [_map("Missing, %", share, before, summary.names, summary.times, low=0.0)]
     if summary.names and summary.holes is not None:
         order = np.argsort(-summary.holes, kind="stable")[:TABLE_ROWS]
         rows = [
@@ -103,12 +105,15 @@ def _missing_pairs(summary: Summary) -> report.Section:
     return report.Section("Missing cells", text, chart)
 
 
-def _map(title: str, values: Array, of: Picture, names: list[str], **how: Any) -> report.HeatMap:
+def _map(
+    title: str, values: Array, of: Picture, names: list[str], times: Array | None, **how: Any
+) -> report.HeatMap:
     """Draw a picture whose axes name the rows and columns."""
     columns: list[Any] = of.block_starts(1)
     if len(names) == of.shape[1]:
         columns = [names[j] for j in columns]
-    return report.HeatMap(title, values, "columns", "rows", columns, of.block_starts(0), **how)
+    rows: Any = of.block_starts(0) if times is None else times[of.block_starts(0)]
+    return report.HeatMap(title, values, "columns", "rows", columns, rows, **how)
 
 
 def _pictures(summary: Summary) -> Any:
@@ -119,7 +124,7 @@ def _pictures(summary: Summary) -> Any:
     maps = []
     for title, picture in summary.pictures.items():
         bounds = {"diverging": True} if title == "outliers" else {"low": low, "high": high}
-        maps.append(_map(title, picture.means, picture, summary.names, **bounds))
+        maps.append(_map(title, picture.means, picture, summary.names, summary.times, **bounds))
     note = "Means over blocks of cells. Blocks without a value are blank."
     if not summary.counts:
         note += " Every column is standardised: its mean is subtracted, and it is divided by its "

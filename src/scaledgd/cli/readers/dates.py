@@ -1,0 +1,232 @@
+"""Find the column of a table that holds the times of its rows, and read them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..failures import Failure, shown
+
+Array = Any
+
+DATES = (
+    *("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d"),
+    *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y"),
+)
+CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+FORMATS = ("ISO8601", *(d + c for d, c in itertools.product(DATES, CLOCKS)))
+"""Ways to write a time, without those of numbers alone."""
+NUMBERS = ("%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y")
+"""Ways to write a time as a number. A column of numbers must be named to be read so."""
+ISO = r"^\d{4}-\d{2}"
+LOOK = 100
+"""Cells that are looked at first."""
+MOST = 0.9
+"""Share of those that must be times, for the column to hold times."""
+FIRST, LAST = np.datetime64("1678-01-01"), np.datetime64("2262-01-01")
+"""Times that can be counted in nanoseconds."""
+
+NONE, AUTO = "none", "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Dates:
+    """The times of the rows of a table.
+
+    Attributes
+    ----------
+    column : int
+    times : datetime64 array of shape (rows,)
+        UTC if the cells say how far from it they are.
+    """
+
+    column: int
+    times: Array
+
+    @property
+    def seconds(self) -> Array:
+        """Times in seconds since 1970."""
+        return self.times.astype("datetime64[us]").astype(np.int64) / 1e6
+
+
+@dataclass(eq=False)
+class _Reading:
+    """Cells of a column, read in one format.
+
+    Attributes
+    ----------
+    times : list of datetime64 arrays
+    fault : str
+        Where the first cell is that is no time, in words.
+    """
+
+    times: list[Any] = field(default_factory=list)
+    fault: str = ""
+
+    def whole(self) -> Array:
+        return np.concatenate(self.times)
+
+
+class DateFinder:
+    """Read the columns that may hold times, batch by batch.
+
+    Parameters
+    ----------
+    table : TableReader
+    wanted : int or None
+        The column that holds the times; None looks for it.
+    """
+
+    def __init__(self, table: Any, wanted: int | None) -> None:
+        self._table, self._wanted = table, wanted
+        self._readings: dict[int, dict[str, _Reading]] = {}
+        self._rejected: set[int] = set()
+
+    def add(self, batch: Any) -> None:
+        """Read rows."""
+        columns = self._table.text_columns if self._wanted is None else {self._wanted}
+        for j in sorted(columns - self._rejected):
+            self._add(batch, j, self._table.cells_of(batch, j))
+
+    def _add(self, batch: Any, j: int, cells: pa.Array) -> None:
+        if j not in self._readings:
+            if batch.first:  # it became a column of text late: what was before is no time
+                self._rejected.add(j)
+                return
+            self._readings[j] = {form: _Reading() for form in self._likely(cells)}
+        if not self._readings[j]:
+            self._reject(batch, j, cells)
+            return
+        for form, reading in self._readings[j].items():
+            times = read_times(cells, form)
+            wrong = np.flatnonzero(np.isnat(times))
+            if len(wrong) and not reading.fault:
+                reading.fault = self._fault(batch, int(wrong[0]), j, cells)
+            reading.times.append(times)
+
+    def _likely(self, cells: pa.Array) -> list[str]:
+        """The formats in which most of the first cells can be read."""
+        if is_time(cells.type):
+            return [""]
+        sample = cells.drop_null()[:LOOK]
+        if not len(sample):
+            return []
+        known = FORMATS if self._wanted is None else (*FORMATS, *NUMBERS)
+        found = []
+        for form in known:
+            if form == "ISO8601" and not (pc.sum(pc.match_substring_regex(sample, ISO)).as_py()):
+                continue
+            if np.mean(~np.isnat(read_times(sample, form))) >= MOST:
+                found.append(form)
+        return found
+
+    def _reject(self, batch: Any, j: int, cells: pa.Array) -> None:
+        self._rejected.add(j)
+        if self._wanted is not None:
+            first = cells.drop_null()[:1].to_pylist()
+            what = f"holds {shown(first[0])}, which is" if first else "holds"
+            raise Failure(
+                f"{self._table.path}: column {shown(self._table.names[j])} {what} no time in a "
+                "format that is known; write times as 2024-03-04 06:00, or give --date none"
+            )
+
+    def _fault(self, batch: Any, row: int, j: int, cells: pa.Array) -> str:
+        word = cells[row].as_py()
+        where = f"line {batch.line_of(row)}" if hasattr(batch, "line_of") else ""
+        where = where or f"row {batch.first + row + 1}"
+        return f"{where} has {'no time' if word is None else shown(word)}"
+
+    def found(self) -> tuple[Dates | None, list[str]]:
+        """Return the times of the rows, and warnings about columns that hold almost some.
+
+        A column that was named must hold times, each of them once.
+        """
+        complaints = []
+        for j, readings in self._readings.items():
+            if not readings:
+                continue
+            name = shown(self._table.names[j])
+            times, complaint = _settled(list(readings.values()))
+            if times is not None:
+                return Dates(j, times), []
+            if self._wanted is not None:
+                raise Failure(
+                    f"{self._table.path}: {complaint} in column {name}; repair it, or give "
+                    "--date none to pass the column through"
+                )
+            complaints.append(
+                f"the column {name} holds times, but {complaint}; it was passed through, and "
+                "the rows have no times"
+            )
+        return None, complaints[:1]
+
+
+def _settled(readings: list[_Reading]) -> tuple[Array | None, str]:
+    """The times that a column holds, or what is wrong with it."""
+    good = [reading.whole() for reading in readings if not reading.fault]
+    if not good:
+        return None, readings[0].fault
+    distinct = [times for times in good if len(np.unique(times)) == len(times)]
+    if not distinct:
+        times = np.sort(good[0])
+        same = times[1:][times[1:] == times[:-1]]
+        return None, f"{moment(same[0])} is repeated ({len(same)} repeated in all)"
+    # 03/04/2024 is in March or in April: the reading with the fewest kinds of steps is right
+    steps = [len(np.unique(np.diff(np.sort(times)))) for times in distinct]
+    best = [t for t, n in zip(distinct, steps, strict=True) if n == min(steps)]
+    if any(not np.array_equal(best[0], other) for other in best[1:]):
+        return None, "days and months cannot be told apart"
+    return best[0], ""
+
+
+def moment(time: Any) -> str:
+    """Return a time in words, without seconds and hours if it has none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scaledgd.cli.readers.dates import moment
+    >>> moment(np.datetime64("2024-03-04T00:00")), moment(np.datetime64("2024-03-04T06:00"))
+    ('2024-03-04', '2024-03-04 06:00')
+    """
+    word = str(time.astype("datetime64[s]")).replace("T", " ")
+    return word.removesuffix(":00").removesuffix(" 00:00")
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether an Arrow column holds times."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def read_times(cells: pa.Array, form: str) -> Array:
+    """Return cells as datetime64, NaT where they cannot be read.
+
+    Parameters
+    ----------
+    cells : pyarrow.Array
+        Of text, or of times if the format is empty.
+    form : str
+        "ISO8601", or codes as those of `datetime.strptime`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from scaledgd.cli.readers.dates import read_times
+    >>> read_times(pa.array(["4.3.2024 06:00", "soon"]), "%d.%m.%Y %H:%M").astype(str).tolist()
+    ['2024-03-04T06:00:00.000000', 'NaT']
+    """
+    if not form:
+        times = cells.to_numpy(zero_copy_only=False).astype("datetime64[us]")
+    else:
+        import pandas as pd
+
+        words = pd.Series(cells.to_pylist(), dtype=object)
+        read = pd.to_datetime(words, format=form, errors="coerce", utc=True)
+        times = read.dt.tz_localize(None).to_numpy().astype("datetime64[us]")
+    return np.where((times >= FIRST) & (times < LAST), times, np.datetime64("NaT"))
