@@ -22,7 +22,9 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> list[str]:
+def undetermined(
+    data: Observations, ranks: tuple[int, ...], learnt: bool, in_time: int | None = None
+) -> list[str]:
     """Return what the data cannot determine, as sentences.
 
     Parameters
@@ -31,13 +33,15 @@ def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> li
     ranks : tuple of int, one per mode
     learnt : bool
         Whether the fit knows how sure it is of every row: then few entries are no surprise.
+    in_time : int, optional
+        The mode whose slices follow each other: neighbours tell about those without entries.
     """
     found = []
     for mode, r in enumerate(ranks):
         counts = data.counts(mode)
         name = f"slices of mode {mode}" if len(data.shape) > 2 else ("rows", "columns")[mode]
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
-        if none:
+        if none and mode != in_time:
             found.append(f"{none} {name} have no observation and are filled with offsets only")
         if few and not learnt:
             found.append(
@@ -45,7 +49,7 @@ def undetermined(data: Observations, ranks: tuple[int, ...], learnt: bool) -> li
                 "the ridge"
             )
     parts = data.components()
-    if parts > 1:
+    if parts > 1 and in_time is None:
         found.append(
             f"the observations fall into {parts} parts that share neither row nor column; "
             "how the parts relate to each other cannot be known"

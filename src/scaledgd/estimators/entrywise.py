@@ -69,7 +69,8 @@ class EntrywiseEstimator(LowRankEstimator):
         old = self._model
         whole = old.observations.stacked(known)
         if old.held is None or held is None:
-            return whole, None if old.held is None else replace(old.held, shape=whole.shape)
+            same = {"shape": whole.shape, "stamps": whole.stamps}
+            return whole, None if old.held is None else replace(old.held, **same)
         return whole, old.held.stacked(held)
 
     def _normalised(self, data: LocalObservations) -> tuple[LocalObservations, float]:
@@ -94,8 +95,9 @@ class EntrywiseEstimator(LowRankEstimator):
         """Return what the data cannot determine."""
         rank = self.rank_
         ranks = rank if isinstance(rank, tuple) else (max(rank, 1),) * 2
-        found = undetermined(self._model.observations, ranks, self._model.knows_rows)
-        if not rank:
+        model = self._model
+        found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
+        if not rank and model.in_time is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         return found
 

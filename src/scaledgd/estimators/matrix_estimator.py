@@ -26,6 +26,8 @@ from .timed import LEARN
 from .timed_model import TimedModel
 from .wishes import Wishes
 
+SMOOTH = ("auto", "none", "rows", "columns")
+
 
 class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):
     """An estimator of a table of samples and features."""
@@ -33,6 +35,19 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
     _model: MatrixModel
 
     # ---- fitting
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        smooth = getattr(self, "smooth", "none")
+        if smooth not in SMOOTH:
+            raise ValueError(
+                f"smooth must be one of {', '.join(map(repr, SMOOTH))}, not {smooth!r}"
+            )
+        if smooth in ("rows", "columns") and (self.ridge != "auto" or self._non_negative):
+            raise ValueError(
+                f'smooth="{smooth}" goes with neither a ridge that is given nor non_negative; '
+                'set smooth="none"'
+            )
 
     def fit(
         self,
@@ -194,6 +209,15 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         if not self.__sklearn_is_fitted__() or not (again or self.warm_start):
             return False
         model = self._model
+        if isinstance(model, TimedModel) and not (
+            model.has_times(data) and model.same_columns(data)
+        ):
+            if again:
+                raise ValueError(
+                    "X has no times, or other ones than the fit; label its rows as those of the "
+                    'fit are, or set smooth="none" for both'
+                )
+            return False
         size = data.magnitude() / model.size if data.size else 1.0
         return bool(
             data.shape[1] == model.observations.shape[1]

@@ -81,6 +81,11 @@ class EntrywiseModel(ABC):
         """Whether the fit knows how sure it is of every row."""
         return False
 
+    @property
+    def in_time(self) -> int | None:
+        """The mode whose slices follow each other in time, if the fit knows."""
+        return None
+
     @abstractmethod
     def spread(self) -> Spread:
         """Return how sure the factors are."""
