@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,7 +15,7 @@ from .choosing import Reading
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .fitting import aligned_components, fit_continued, fit_non_negative, fit_ridge
-from .labels import compatible
+from .labels import compatible, without_times
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
@@ -137,6 +138,8 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         with all_or_nothing(self) as work:
             fresh, _ = read_matrix(work, X, observed, reset=False)
             self._same_library(fresh)
+            if isinstance(self._model, TimedModel):
+                self._model.check_more(fresh)
             fresh = fresh.in_precision_of(self._model.observations.y)
             work._fit(fresh, self._kind, again=True, X=X)
         return self
@@ -212,11 +215,6 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         if isinstance(model, TimedModel) and not (
             model.has_times(data) and model.same_columns(data)
         ):
-            if again:
-                raise ValueError(
-                    "X has no times, or other ones than the fit; label its rows as those of the "
-                    'fit are, or set smooth="none" for both'
-                )
             return False
         size = data.magnitude() / model.size if data.size else 1.0
         return bool(
@@ -246,6 +244,13 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         """
         observed = fit_params.get("observed")
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
+
+    def _as_given(self, kind: Kind, values: Any) -> Any:
+        """Return transformed rows as those came, or as `set_output` will make of features."""
+        chosen = getattr(self, "_sklearn_output_config", {}).get("transform")
+        if (chosen or get_config()["transform_output"]) != "default":
+            kind = replace(kind, labels=without_times(kind.labels))
+        return kind.table_back(values)
 
     def _read(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         check_is_fitted(self)

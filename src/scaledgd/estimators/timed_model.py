@@ -182,13 +182,27 @@ class TimedModel(MatrixModel):
             return True
         return np.array_equal(data.stamps[1], self.observations.stamps[1])
 
-    def _with_columns_of_fit(self, data: LocalObservations) -> LocalObservations:
-        """Other rows, whose columns follow each other as they did in the fit."""
+    def check_more(self, data: LocalObservations) -> None:
+        """Require rows that can follow those of the fit.
+
+        Parameters
+        ----------
+        data : LocalObservations
+        """
         if not self.same_columns(data):
             raise ValueError(
                 "the times of the columns of X are not those of the fit; give the columns of "
                 "the fit in their order, NaN where nothing is known"
             )
+        if not self.mode and not self.has_times(data):
+            raise ValueError(
+                "the rows of the fit have times, but those of X have none; label them as those "
+                "of the fit are"
+            )
+
+    def _with_columns_of_fit(self, data: LocalObservations) -> LocalObservations:
+        """Other rows, whose columns follow each other as they did in the fit."""
+        self.check_more(data)
         return replace(
             data, stamps=self.observations.stamps and (None, self.observations.stamps[1])
         )
