@@ -7,6 +7,8 @@ import pytest
 from conftest import LIBRARIES, library
 from numpy.testing import assert_allclose
 
+import scaledgd.temporal.prior as prior_module
+import scaledgd.temporal.smooth as smooth_module
 from scaledgd.linalg import to_host
 from scaledgd.temporal.chain import MATRICES, NUMBERS, drawn_chain, evidence, solve_chain
 from scaledgd.temporal.prior import LENGTHS, Times, learnt_lengths, precision
@@ -407,6 +409,35 @@ def test_inputs_are_not_changed():
     swept(table, model, rows, True)
     after = table.Z, table.weight, table.season, model.R, model.noise, rows.L, rows.own
     assert all(np.array_equal(a, b) for a, b in zip(after, (*before, *held), strict=True))
+
+
+def test_other_devices_are_not_left(monkeypatch):
+    """A library that refuses arrays of two devices in one operation."""
+    xp = library("array_api_strict")
+    there, here = xp.Device("device1"), xp.Device("CPU_DEVICE")
+    for module in (prior_module, smooth_module):
+        monkeypatch.setattr(module, "to_host", lambda x: to_host(_brought(x, here)))
+    X, seen = strange("one column is constant")
+    table = table_of(X, seen)
+
+    def moved(x):
+        return xp.asarray(x, device=there) if isinstance(x, np.ndarray) else x
+
+    table = replace(table, **{k: moved(getattr(table, k)) for k in ("Z", "weight", "season")})
+    L, R, noise = (moved(np.random.default_rng(0).random(k)) for k in ((40, 2), (6, 2), 6))
+    little = tuple(moved(np.tile(1e-3 * np.eye(2), (m, 1, 1))) for m in (40, 6))
+    for freedom in (None, 1.0):
+        model, rows = begun(table, L, R, little, noise, freedom)
+        for learn in (True, False):
+            model, rows = swept(table, model, rows, learn)
+        kept = without_errors(table, model, rows, 3.0)
+        drawn = drawn_rows(table, model, solved_rows(kept, model), np.random.default_rng(0))
+        found = solved_series(table, model, rows)[1]
+        assert {x.device for x in (drawn.L, drawn.own, found.own, model.length)} == {there}
+
+
+def _brought(x, device):
+    return x.to_device(device) if hasattr(x, "to_device") else x
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

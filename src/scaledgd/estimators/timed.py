@@ -222,8 +222,8 @@ def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
             check_stamps(data.stamps[mode], mode)
         if not _fits(data):
             raise ValueError(
-                f'smooth="{smooth}" is for tables with at most {LARGEST} cells of which a tenth '
-                'or more is observed; set smooth="none"'
+                f'smooth="{smooth}" is for tables of two rows and columns or more, with at most '
+                f'{LARGEST} cells of which a tenth or more is observed; set smooth="none"'
             )
         return (mode,)
     known = [k for k, s in enumerate(data.stamps) if s is not None]
