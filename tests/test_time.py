@@ -499,6 +499,15 @@ def test_weights_count():
     assert errors[1] < 1.2 * rmse(model.reconstruct(), X, H)
 
 
+def test_a_whole_table_has_weights():
+    X = table(0)
+    weight = np.random.default_rng(0).uniform(0.5, 2, X.shape)
+    model = completion().fit(frame(X), entry_weight=weight)
+    assert isinstance(model._model, TimedModel)
+    grid = Layout.of(model._model.observations, 0).table(model._model.observations)
+    assert_allclose(grid.weight, weight / weight.mean())
+
+
 def test_bounds_hold():
     _, H, holes, _ = example()
     model = completion(clip=(-1, 1.5)).fit(holes)

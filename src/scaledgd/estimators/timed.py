@@ -125,7 +125,9 @@ class Layout:
         zeros = xp.zeros(T * n, dtype=xp.float64, device=device(data.y))
         Z, weight = xp.asarray(zeros, copy=True), zeros
         Z[cell] = xp.astype(data.flat, xp.float64)
-        weight[cell] = 1.0 if data.weight is None else xp.astype(data.weight, xp.float64)
+        weight[cell] = 1.0
+        if data.weight is not None:
+            weight[cell] = xp.astype(xp.reshape(data.weight, (-1,)), xp.float64)
         waves = like(self.clock.waves(self.stamps, T), zeros)
         times = self.clock.times(self.stamps, T)
         return Table(xp.reshape(Z, (T, n)), xp.reshape(weight, (T, n)), times, waves)
