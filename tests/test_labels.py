@@ -98,7 +98,7 @@ def test_columns_that_are_not_numeric_are_named(made):
         frame = frame.assign(town="Bern", day=pd.Timestamp("2020-01-01"), good=True)
     else:
         frame = frame.with_columns(
-            pl.lit("Bern").alias("town"), pl.lit(None).cast(pl.Date).alias("day"), good=True
+            pl.lit("Bern").alias("town"), pl.lit("Monday").alias("day"), good=True
         )
     with pytest.raises(ValueError, match=r"not numeric: 'town', 'day'; drop them \(X\.drop"):
         sg.MatrixCompletion(1).fit(frame)

@@ -32,7 +32,7 @@ from .local_observations import LocalObservations
 from .scaling import Choice, Scales, empty, scales, table_factors
 from .session import Session
 from .timed import SWEEPS as SWEEPS_IN_TIME
-from .timed import Timed, fit_timed
+from .timed import Timed, fit_timed, stretch
 from .units import Units, column_units
 
 Array = Any
@@ -311,7 +311,8 @@ def choose(
     whole, slim, given = data, narrow(data), most
     large = LARGE if given is None else LARGE // 6
     if data.size > LARGE:
-        data = data.core(large, seed)
+        # what follows each other in time must stay together
+        data = stretch(data, modes[0], large, seed) if modes else data.core(large, seed)
     if most is None:
         most = max(1, min(LARGEST_RANK, min(data.shape) - 1, data.size // sum(data.shape)))
         if slim:

@@ -33,7 +33,8 @@ def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
     few, others = (xp.where(e < limit, e, limit + 0 * e) for e in (errors, least))
     less = others - few
     chance = float(xp.std(less)) / math.sqrt(errors.shape[0])
-    if float(xp.mean(errors)) > 1.25 * float(xp.mean(least)):
+    # what is not finite is not better either
+    if not float(xp.mean(errors)) <= 1.25 * float(xp.mean(least)):
         return False
     return float(xp.mean(less)) > max(chance, gain * float(xp.mean(others)))
 

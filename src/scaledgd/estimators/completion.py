@@ -114,7 +114,7 @@ class MatrixCompletion(MatrixEstimator):
             Observed values as they are, estimates elsewhere.
         """
         data, kind = self._read_rows(X, observed)
-        return kind.table_back(self._filled(data))
+        return self._as_given(kind, self._filled(data))
 
 
 @dataclass(eq=False, repr=False)
@@ -183,4 +183,4 @@ class RobustPCA(MatrixEstimator):
         clean : array of shape (n, n2)
         """
         data, kind = self._read_rows(X, observed)
-        return kind.table_back(self._estimated(data))
+        return self._as_given(kind, self._estimated(data))

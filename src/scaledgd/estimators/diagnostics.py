@@ -62,7 +62,7 @@ def too_many_rejected(model: Any) -> str:
 
 
 def undetermined(
-    data: Observations, ranks: tuple[int, ...], learnt: bool, time_mode: int | None = None
+    data: Observations, ranks: tuple[int, ...], learnt: bool, in_time: int | None = None
 ) -> list[str]:
     """Return what the data cannot determine, as sentences.
 
@@ -73,15 +73,15 @@ def undetermined(
         Zeros if there are offsets only: these need no advice about the rank.
     learnt : bool
         Whether the fit knows how sure it is of every row: then few entries are no surprise.
-    time_mode : int, optional
-        The mode along which neighbours tell about slices that have no entry.
+    in_time : int, optional
+        The mode whose slices follow each other: neighbours tell about those without entries.
     """
     found = []
     for mode, r in enumerate(ranks):
         counts = data.counts(mode)
         name = ("row", "column")[mode] if len(data.shape) == 2 else "slice"
         where = f" of mode {mode}" if len(data.shape) > 2 else ""
-        if mode == time_mode:
+        if mode == in_time:
             continue
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
         if none == 1:
@@ -100,7 +100,7 @@ def undetermined(
                 "the ridge"
             )
     parts = data.components()
-    if parts > 1:
+    if parts > 1 and in_time is None:
         found.append(
             f"the observations fall into {parts} parts that share neither row nor column; "
             "how the parts relate to each other cannot be known"

@@ -59,7 +59,8 @@ class EntryTable:
         if sparse.issparse(X):
             return cls._holding(*sparse_entries(X, observed))
         data, kind = read_tensor(X, observed)
-        return cls._holding(LocalObservations(data.coordinates, data.flat, data.shape), kind)
+        entries = LocalObservations(data.coordinates, data.flat, data.shape, None, data.stamps)
+        return cls._holding(entries, kind)
 
     @classmethod
     def _holding(cls, observations: LocalObservations, kind: Kind) -> EntryTable:

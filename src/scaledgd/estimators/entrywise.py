@@ -69,7 +69,8 @@ class EntrywiseEstimator(LowRankEstimator):
         old = self._model
         whole = old.observations.stacked(known)
         if old.held is None or held is None:
-            return whole, None if old.held is None else replace(old.held, shape=whole.shape)
+            same = {"shape": whole.shape, "stamps": whole.stamps}
+            return whole, None if old.held is None else replace(old.held, **same)
         return whole, old.held.stacked(held)
 
     def _normalised(self, data: LocalObservations) -> tuple[LocalObservations, float]:
@@ -95,8 +96,8 @@ class EntrywiseEstimator(LowRankEstimator):
         rank = self.rank_
         ranks = rank if isinstance(rank, tuple) else (rank,) * 2
         model = self._model
-        found = undetermined(model.observations, ranks, model.knows_rows, model.time_mode)
-        if not rank and model.time_mode is None:
+        found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
+        if not rank and model.in_time is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:

@@ -28,7 +28,8 @@ class Labels:
     dtypes : tuple of str
         Of every column, or of the array.
     coords : dict
-        Coordinates by name, each a pair of dimensions and values; pandas' index is "index".
+        Coordinates by name, each a pair of dimensions and values; the index of pandas, or the
+        column of times of polars, is "index".
     name : str, optional
     attrs : dict
     exact : object
@@ -63,6 +64,20 @@ def stripped(X: Any) -> tuple[Any, Labels | None]:
             )
         return _from_xarray(X)
     return X, None
+
+
+def features(X: Any, labels: Labels) -> Any:
+    """Return a frame without the column that is the time of its rows, if it has one."""
+    if labels.kind == "polars" and "index" in labels.coords:
+        return X.drop(labels.attrs["index"])
+    return X
+
+
+def without_times(labels: Labels | None) -> Labels | None:
+    """Return labels without the column that is the time of the rows, if there is one."""
+    if labels is None or labels.kind != "polars" or "index" not in labels.coords:
+        return labels
+    return Labels(labels.kind, labels.names, labels.dtypes, {})
 
 
 def compatible(new: Labels | None, fitted: Labels | None) -> None:
@@ -143,6 +158,9 @@ def _from_polars(X: Any) -> tuple[Any, Labels]:
     import polars as pl
 
     plain = ("Boolean", "Null")  # a column of nulls is a column of holes
+    given, times = X, [c for c, d in X.schema.items() if d in (pl.Date, pl.Datetime)]
+    if len(times) == 1:  # a frame has no index: its only column of times is one
+        X = X.drop(times)
     wrong = [c for c, d in X.schema.items() if not (d.is_numeric() or str(d) in plain)]
     _refuse(wrong, f"X.drop({wrong[:5]!r})")
     dtypes = [str(d) for d in X.dtypes]
@@ -150,7 +168,19 @@ def _from_polars(X: Any) -> tuple[Any, Labels]:
     columns = [X[:, k].cast(pl.Float64).to_numpy() for k in range(X.width)]
     empty = np.empty((X.height, 0))
     values = np.stack(columns, axis=1).astype(kind) if columns else empty
-    return values, Labels("polars", tuple(X.columns), tuple(dtypes), {})
+    labels = Labels("polars", tuple(X.columns), tuple(dtypes), {})
+    if len(times) == 1:
+        series = given[times[0]]
+        zone = getattr(series.dtype, "time_zone", None)
+        labels.coords = {"index": (("index",), series.to_numpy())}
+        labels.attrs = {
+            "index": times[0],
+            "place": given.columns.index(times[0]),
+            "zone": zone,
+            "date": series.dtype == pl.Date,
+        }
+        labels.exact = series, None
+    return values, labels
 
 
 def _from_xarray(X: Any) -> tuple[Any, Labels]:
@@ -207,9 +237,11 @@ def dressed(values: Array, labels: Labels | None) -> Any:
     if labels.kind == "polars":
         import polars as pl
 
-        return pl.DataFrame(
-            [pl.Series(str(n), c) for n, c in zip(labels.names, columns, strict=True)]
-        )
+        series = [pl.Series(str(n), c) for n, c in zip(labels.names, columns, strict=True)]
+        times = _kept_times(labels) if labels.exact is None else labels.exact[0]
+        if times is not None and len(times) == values.shape[0]:
+            series.insert(labels.attrs["place"], times)
+        return pl.DataFrame(series)
     import pandas as pd
 
     index, names = labels.exact or _kept(labels)
@@ -218,6 +250,21 @@ def dressed(values: Array, labels: Labels | None) -> Any:
     frame = pd.DataFrame(dict(enumerate(map(_nullable, columns, labels.dtypes))), index=index)
     frame.columns = names if isinstance(names, pd.Index) else pd.Index(names)
     return frame
+
+
+def _kept_times(labels: Labels) -> Any:
+    """The column of times of a frame of polars from what a file stores."""
+    import polars as pl
+
+    if "index" not in labels.coords:
+        return None
+    zone = labels.attrs.get("zone")
+    series = pl.Series(labels.attrs["index"], labels.coords["index"][1])
+    if labels.attrs.get("date"):
+        return series.cast(pl.Date)
+    if zone is None:
+        return series
+    return series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
 
 
 def _kept(labels: Labels) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from array_api_compat import array_namespace
+from sklearn import get_config
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +17,7 @@ from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .fitting import aligned_components, fit_continued, fit_non_negative, fit_ridge
 from .growing import begin
-from .labels import compatible
+from .labels import compatible, without_times
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
@@ -30,6 +31,8 @@ from .timed_model import TimedModel
 from .units import tamed
 from .wishes import Wishes
 
+SMOOTH = ("auto", "none", "rows", "columns")
+
 
 class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator):
     """An estimator of a table of samples and features."""
@@ -37,6 +40,19 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
     _model: MatrixModel
 
     # ---- fitting
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        smooth = getattr(self, "smooth", "none")
+        if smooth not in SMOOTH:
+            raise ValueError(
+                f"smooth must be one of {', '.join(map(repr, SMOOTH))}, not {smooth!r}"
+            )
+        if smooth in ("rows", "columns") and (self.ridge != "auto" or self._non_negative):
+            raise ValueError(
+                f'smooth="{smooth}" goes with neither a ridge that is given nor non_negative; '
+                'set smooth="none"'
+            )
 
     def fit(
         self,
@@ -126,6 +142,8 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         with all_or_nothing(self) as work:
             fresh, _ = read_matrix(work, X, observed, reset=False)
             self._same_library(fresh)
+            if isinstance(self._model, TimedModel):
+                self._model.check_more(fresh)
             fresh = fresh.in_precision_of(self._model.observations.y)
             work._fit(fresh, self._kind, again=True, X=X)
         return self
@@ -227,6 +245,10 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         if not self.__sklearn_is_fitted__() or not (again or self.warm_start):
             return False
         model = self._model
+        if isinstance(model, TimedModel) and not (
+            model.has_times(data) and model.same_columns(data)
+        ):
+            return False
         size = data.magnitude() / model.size if data.size else 1.0
         return bool(
             data.shape[1] == model.observations.shape[1]
@@ -255,6 +277,13 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         """
         observed = fit_params.get("observed")
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
+
+    def _as_given(self, kind: Kind, values: Any) -> Any:
+        """Return transformed rows as those came, or as `set_output` will make of features."""
+        chosen = getattr(self, "_sklearn_output_config", {}).get("transform")
+        if (chosen or get_config()["transform_output"]) != "default":
+            kind = replace(kind, labels=without_times(kind.labels))
+        return kind.table_back(values)
 
     def _read(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         check_is_fitted(self)

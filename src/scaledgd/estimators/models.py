@@ -86,8 +86,8 @@ class EntrywiseModel(ABC):
         return False
 
     @property
-    def time_mode(self) -> int | None:
-        """The mode along which neighbours tell about slices that have no entry."""
+    def in_time(self) -> int | None:
+        """The mode whose slices follow each other in time, if the fit knows."""
         return None
 
     @abstractmethod

@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 
 from .. import checks
 from ..kernels import backend
-from .labels import Labels, dressed, stripped
+from .labels import Labels, dressed, features, stripped
 from .local_observations import LocalObservations
 from .packing import packable
 from .stamps import stamps_of
@@ -101,7 +101,7 @@ def read_matrix(
     }
     with converting("X"):
         if labels is not None and labels.kind != "xarray":
-            _features(estimator, given, reset)
+            _features(estimator, features(given, labels), reset)
             values = check_array(X, **rules)
         else:
             values = validate_data(estimator, X, reset=reset, **rules)

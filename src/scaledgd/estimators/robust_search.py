@@ -24,7 +24,7 @@ from .robust_rank import robust_rank
 from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
-from .timed import LAST_SWEEPS, SWEEPS, fit_timed, smooth_modes
+from .timed import LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .timed_model import SIGMAS
 from .units import Units, robust_column_units
 from .wishes import Wishes
@@ -84,9 +84,9 @@ def _in_time(
     modes: tuple[int, ...],
 ) -> TableFit:
     """Return the fit, or one that knows time if it predicts held-out entries better."""
-    if found.threshold is None or not table_factors(found.state).rank:
+    rank, mode, limit = table_factors(found.state).rank, modes[0], SIGMAS
+    if found.threshold is None or not 0 < rank <= largest_rank(data, mode):
         return found
-    mode, limit = modes[0], SIGMAS
     unit = robust_column_units(data).scale
     plain: list[Array] = []
     timed: list[Array] = []

@@ -14,7 +14,7 @@ from .planned import TINY, fit_exact, fit_planned, plenty
 from .robust_search import search_robust
 from .scaling import Choice, table_factors
 from .session import Session
-from .timed import LAST_SWEEPS, fit_timed, smooth_modes
+from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
 from .wishes import Wishes
 
@@ -36,6 +36,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:
         return _given_penalty(session, data, wishes, seed)
+    modes = smooth_modes(data, wishes.smooth)
     many = wishes.rank is not None and plenty(data, wishes.rank)
     unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
@@ -48,13 +49,13 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
             return TableFit(reading, aligned_components(exact, scaled))
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
-    modes = smooth_modes(data, wishes.smooth)
     seed_of = seed if wishes.rank is None else 0
     plan = choose(session, data, plans, unlike, seed_of, wishes.rank, modes)
     reading, scaled, blank = plan.prepared(data)
     if plan.in_time:
         here = session.with_reading(reading)
-        begin = replace(plan, start="joint" if plan.start == "smooth" else "offsets")
+        rank = min(plan.rank, largest_rank(data, plan.mode))
+        begin = replace(plan, start="joint" if plan.start == "smooth" else "offsets", rank=rank)
         state = fit_planned(here, scaled, blank, begin, seed)
         if plan.start == "smooth" and noise_share(state) <= TINY:
             return TableFit(reading, aligned_components(state, scaled))

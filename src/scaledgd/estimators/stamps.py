@@ -67,18 +67,21 @@ def _seconds(values: Any) -> Any:
     return np.where(np.isnat(whole), np.nan, whole.astype(np.int64) / 1e9)
 
 
-def check_stamps(stamps: Any) -> None:
+def check_stamps(stamps: Any, mode: int = 0) -> None:
     """Require times that are known and differ from each other.
 
     Parameters
     ----------
     stamps : numpy array of shape (T,)
+    mode : int
+        What they label: rows or columns.
     """
+    side = ("row", "column")[mode]
     missing = np.flatnonzero(np.isnan(stamps))
     if len(missing):
         raise ValueError(
-            f"the time of row {missing[0]} is missing ({len(missing)} in all); give it one, drop "
-            'the row, or set smooth="none"'
+            f"the time of {side} {missing[0]} is missing ({len(missing)} in all); give it one, "
+            f'drop the {side}, or set smooth="none"'
         )
     order = np.argsort(stamps, kind="stable")
     same = np.flatnonzero(np.diff(stamps[order]) == 0)
@@ -86,7 +89,7 @@ def check_stamps(stamps: Any) -> None:
         k = int(same[0])
         when = np.datetime64(round(float(stamps[order[k]]) * 1000), "ms")
         raise ValueError(
-            f"the time {when} labels more than one row, {order[k]} and {order[k + 1]} "
+            f"the time {when} labels more than one {side}, {order[k]} and {order[k + 1]} "
             f"({len(same)} repeated in all); drop or average repeated ones, or set "
             'smooth="none"'
         )

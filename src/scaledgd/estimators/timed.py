@@ -125,7 +125,9 @@ class Layout:
         zeros = xp.zeros(T * n, dtype=xp.float64, device=device(data.y))
         Z, weight = xp.asarray(zeros, copy=True), zeros
         Z[cell] = xp.astype(data.flat, xp.float64)
-        weight[cell] = 1.0 if data.weight is None else xp.astype(data.weight, xp.float64)
+        weight[cell] = 1.0
+        if data.weight is not None:
+            weight[cell] = xp.astype(xp.reshape(data.weight, (-1,)), xp.float64)
         waves = like(self.clock.waves(self.stamps, T), zeros)
         times = self.clock.times(self.stamps, T)
         return Table(xp.reshape(Z, (T, n)), xp.reshape(weight, (T, n)), times, waves)
@@ -219,16 +221,16 @@ def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
     if smooth != "auto":
         mode = ("rows", "columns").index(smooth)
         if data.stamps and data.stamps[mode] is not None:
-            check_stamps(data.stamps[mode])
+            check_stamps(data.stamps[mode], mode)
         if not _fits(data):
             raise ValueError(
-                f'smooth="{smooth}" is for tables with at most {LARGEST} cells of which a tenth '
-                'or more is observed; set smooth="none"'
+                f'smooth="{smooth}" is for tables of two rows and columns or more, with at most '
+                f'{LARGEST} cells of which a tenth or more is observed; set smooth="none"'
             )
         return (mode,)
     known = [k for k, s in enumerate(data.stamps) if s is not None]
     for mode in known:
-        check_stamps(data.stamps[mode])
+        check_stamps(data.stamps[mode], mode)
     if not _fits(data):
         return ()
     found = {k: likeness(data, k) for k in known or (0, 1)}
@@ -240,6 +242,38 @@ def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
 def _fits(data: LocalObservations) -> bool:
     cells = math.prod(data.shape)
     return cells <= LARGEST and data.size >= SPARSEST * cells and min(data.shape) > 1
+
+
+def largest_rank(data: LocalObservations, mode: int) -> int:
+    """Return the rank up to which the covariances of the rows are no larger than a large table.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    mode : int
+    """
+    return max(1, math.isqrt(LARGEST // data.shape[mode]))
+
+
+def stretch(data: LocalObservations, mode: int, most: int, seed: int) -> LocalObservations:
+    """Return about as many entries as asked for: slices that follow each other, of some series.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    mode : int
+    most : int
+    seed : int
+    """
+    T, n = data.shape[mode], data.shape[1 - mode]
+    cells = most * T * n / max(1, data.size)
+    long = min(T, int(max(math.sqrt(cells), cells / n)))
+    wide = min(n, int(cells / long))
+    if wide < n:
+        data = data.sampled(1 - mode, wide, seed)
+    first = (T - long) // 2
+    chosen = Layout.of(data, mode).order[first : first + long]
+    return data.slices(mode, array_namespace(data.y).asarray(chosen, device=device(data.y)))
 
 
 def likeness(data: LocalObservations, mode: int) -> float:
@@ -308,6 +342,20 @@ def fit_timed(
     return Timed.solved(layout, table, model, rows, limit)
 
 
+def known_rows(table: Table, model: Smooth, path: tuple[Array, Array] | None) -> Rows:
+    """Return what is known about rows before a table is looked at.
+
+    Parameters
+    ----------
+    table : Table
+    model : Smooth
+    path : pair of arrays of shape (T, r) and (T, r, r), optional
+        The low-rank part of the rows, if it is known.
+    """
+    rows = no_rows(table, model.R.shape[1])
+    return rows if path is None else replace(rows, L=path[0], covariance=path[1])
+
+
 def refined(
     data: LocalObservations,
     model: Smooth,
@@ -315,6 +363,7 @@ def refined(
     clock: Clock,
     sweeps: int,
     limit: float | None = None,
+    path: tuple[Array, Array] | None = None,
 ) -> Timed:
     """Return a fit that continues from a model.
 
@@ -327,10 +376,13 @@ def refined(
     clock : Clock
     sweeps : int
     limit : float, optional
+    path : pair of arrays, optional
+        If columns follow each other: their factor, in the order of time, and its covariances.
     """
     layout = Layout.of(data, mode, clock)
     table = layout.table(data)
-    known = Timed.solved(layout, table, model, no_rows(table, model.R.shape[1]), limit)
+    rows = known_rows(table, model, path)
+    known = Timed.solved(layout, table, model, rows, limit)
     model, rows = known.model, known.rows
     for _ in range(sweeps):
         model, rows = swept(known.table, model, rows, False)

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 
 from ..factors import Bordered
 from ..temporal.series import Series
-from ..temporal.smooth import Smooth, drawn_rows, no_rows
+from ..temporal.smooth import Smooth, drawn_rows
 from . import validation
 from .constants import column_levels, levelled
 from .local_observations import LocalObservations
@@ -21,10 +21,14 @@ from .models import Index
 from .observations import Summary
 from .packing import packable
 from .robust import Outliers
+from .scaling import Scales
 from .stamps import Clock, check_stamps
-from .timed import Layout, Timed
+from .timed import Layout, Timed, known_rows, likeness
 
 Array = Any
+
+SHORT = 1e-6
+"""What lengths are multiplied by where rows do not follow each other."""
 
 SIGMAS = 3.0
 """Standard deviations beyond which entries are rejected."""
@@ -116,39 +120,98 @@ class TimedModel(MatrixModel):
 
     # ---- rows
 
-    def _solved(self, data: LocalObservations) -> Timed:
-        """Return what data in their own units say about their rows."""
-        data = self._in_fit_units(data)
+    def _solved(self, data: LocalObservations, smooth: Smooth) -> tuple[Timed, Scales]:
+        """What data in their own units say about their rows, and the scales of those."""
+        data, known = self._in_fit_units(data)
         layout = Layout.of(data, self.mode, self.clock)
-        table, r = layout.table(data), self.smooth.R.shape[1]
-        rows = no_rows(table, r)
-        if self.path is not None:
-            rows = replace(rows, L=self.path[0], covariance=self.path[1])
-        return Timed.solved(layout, table, self.smooth, rows, self.limit)
+        table = layout.table(data)
+        rows = known_rows(table, smooth, self.path)
+        return Timed.solved(layout, table, smooth, rows, self.limit), known
 
-    def _in_fit_units(self, data: LocalObservations) -> LocalObservations:
-        return self.scales.apply(self.normalised(data))
+    def _in_fit_units(self, data: LocalObservations) -> tuple[LocalObservations, Scales]:
+        data = self.normalised(data)
+        known = self.scales.for_rows(data)
+        return known.apply(data), known
 
     @cached_property
     def _fitted(self) -> Timed:
-        return self._solved(self.observations)
+        return self._solved(self.observations, self.smooth)[0]
 
     def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
-        data, first = self._in_context(data)
-        timed, known = self._solved(data), self.scales
+        timeless = not self.has_times(data)
+        if self.mode:
+            data, first = self._with_columns_of_fit(data), 0
+        elif timeless:
+            steps = np.arange(data.shape[0]) * self.clock.step
+            data, first = replace(data, stamps=(steps, None)), 0
+        else:
+            data, first = self._in_context(data)
+        smooth = _without_waves(self.smooth) if timeless and not self.mode else self.smooth
+        if self._unordered(data):
+            smooth = _without_memory(smooth)
+        timed, known = self._solved(data, smooth)
         if index is not None:
             later = (index[0] + first, index[1])
             return levelled(self._in_units(timed, later, known), None, self.levels, later)
         return levelled(self._in_units(timed, None, known)[first:, :], None, self.levels, None)
 
+    def _unordered(self, data: LocalObservations) -> bool:
+        """Whether rows without times do not follow each other, as those of the fit did."""
+        found = not self.mode and not self.clock.step and self.settings.get("smooth") == "auto"
+        return found and not likeness(data, 0)
+
+    def has_times(self, data: LocalObservations) -> bool:
+        """Return whether data have times, if those of the fit do.
+
+        Parameters
+        ----------
+        data : LocalObservations
+        """
+        known = bool(data.stamps) and data.stamps[self.mode] is not None
+        return known or not self.clock.step
+
+    def same_columns(self, data: LocalObservations) -> bool:
+        """Return whether columns that follow each other are those of the fit.
+
+        Parameters
+        ----------
+        data : LocalObservations
+        """
+        if not (self.mode and self.clock.step and self.has_times(data)):
+            return True
+        return np.array_equal(data.stamps[1], self.observations.stamps[1])
+
+    def check_more(self, data: LocalObservations) -> None:
+        """Require rows that can follow those of the fit.
+
+        Parameters
+        ----------
+        data : LocalObservations
+        """
+        if not self.same_columns(data):
+            raise ValueError(
+                "the times of the columns of X are not those of the fit; give the columns of "
+                "the fit in their order, NaN where nothing is known"
+            )
+        if not self.mode and not self.has_times(data):
+            raise ValueError(
+                "the rows of the fit have times, but those of X have none; label them as those "
+                "of the fit are"
+            )
+
+    def _with_columns_of_fit(self, data: LocalObservations) -> LocalObservations:
+        """Other rows, whose columns follow each other as they did in the fit."""
+        self.check_more(data)
+        return replace(
+            data, stamps=self.observations.stamps and (None, self.observations.stamps[1])
+        )
+
     def _in_context(self, data: LocalObservations) -> tuple[LocalObservations, int]:
         """Rows below those of the fit that have other times, and how many those are."""
         old = self.observations
-        if self.mode or not self.clock.step:
+        if not self.clock.step:
             return data, 0
-        stamps = data.stamps[0] if data.stamps else None
-        if stamps is None:
-            return replace(data, stamps=(np.arange(data.shape[0]) * self.clock.step, None)), 0
+        stamps = data.stamps[0]
         check_stamps(stamps)
         others = np.flatnonzero(~np.isin(old.stamps[0], stamps))
         if not len(others):
@@ -168,9 +231,11 @@ class TimedModel(MatrixModel):
         from .choosing import Reading
         from .timed import refined
 
-        scaled = self._in_fit_units(data)
-        timed = refined(scaled, self.smooth, self.mode, self.clock, sweeps, self.limit)
-        known = self.scales if self.mode else replace(self.scales, rows=None)
+        if self.clock.step:
+            check_stamps(data.stamps[self.mode], self.mode)
+        scaled, known = self._in_fit_units(data)
+        how = self.smooth, self.mode, self.clock, sweeps, self.limit, self.path
+        timed = refined(scaled, *how)
         reading = Reading(self.size, self.choice, known, list(self.trail), self.units)
         state = scaled.problem().linearize(_factors(timed, data.example))
         return TableFit(reading, state, None, self.threshold, timed, self.caution)
@@ -225,7 +290,7 @@ class TimedModel(MatrixModel):
         return True
 
     @property
-    def time_mode(self) -> int:
+    def in_time(self) -> int:
         return self.mode
 
     def spread(self) -> Any:
@@ -258,6 +323,21 @@ class TimedModel(MatrixModel):
             shaped(self.path[1], (shape[1], r, r))
         waves = self.clock.waves(np.zeros(1), 1).shape[1]
         must(S.season.shape[0] == waves, "the season")
+
+
+def _without_memory(smooth: Smooth) -> Smooth:
+    """The model of rows of which none says anything about another."""
+    series = replace(smooth.series, length=SHORT * smooth.series.length)
+    return replace(smooth, length=SHORT * smooth.length, series=series)
+
+
+def _without_waves(smooth: Smooth) -> Smooth:
+    """The model of rows at an unknown time of the day: waves are part of what varies."""
+    if smooth.season.shape[0] < 2:
+        return smooth
+    xp, waves = array_namespace(smooth.season), smooth.season[1:, :]
+    season = xp.concat([smooth.season[:1, :], 0 * waves])
+    return replace(smooth, season=season, prior=smooth.prior + 0.5 * xp.sum(waves**2, axis=0))
 
 
 def _factors(timed: Timed, example: Array) -> Bordered:

@@ -69,6 +69,11 @@ def observations(data: Any, dimensions: int | None = None) -> None:
             "an index that names an entry twice",
         )
     shaped(data.weight, tuple(data.y.shape), optional=True, least=0)
+    must(isinstance(data.stamps, tuple), "the times")
+    must(len(data.stamps) in (0, len(data.shape)), "the times")
+    for stamps, n in zip(data.stamps, data.shape, strict=False):
+        known = isinstance(stamps, np.ndarray) and stamps.dtype == np.float64
+        must(stamps is None or (known and stamps.shape == (n,)), "the times")
 
 
 def trail(steps: Any) -> None:

@@ -65,7 +65,7 @@ def precision(steps: np.ndarray[Any, Any], lengths: Array) -> tuple[Array, Array
     """
     xp = array_namespace(lengths)
     ratio = like(steps, lengths)[:, None] / lengths[None, :]
-    kept, new = _kept_and_new(ratio)
+    kept, new = kept_and_new(ratio)
     D = xp.ones_like(xp.concat([ratio[:1, :], ratio]))
     if not steps.size:
         D = 1 + 0 * lengths[None, :]
@@ -75,8 +75,14 @@ def precision(steps: np.ndarray[Any, Any], lengths: Array) -> tuple[Array, Array
     return D, -kept / new
 
 
-def _kept_and_new(ratio: Array) -> tuple[Array, Array]:
-    """Correlation over a step, and the variance that it does not explain."""
+def kept_and_new(ratio: Array) -> tuple[Array, Array]:
+    """Return the correlation over steps, and the variance that it does not explain.
+
+    Parameters
+    ----------
+    ratio : array
+        Steps over lengths.
+    """
     xp = array_namespace(ratio)
     new = -xp.expm1(-2 * ratio)
     return xp.exp(-ratio), xp.where(new > STIFF, new, STIFF + 0 * new)
@@ -100,7 +106,7 @@ def learnt_lengths(times: Times, squares: Array, lagged: Array, variance: Array)
     counts = np.bincount(place, minlength=len(distances))
     # lengths × distances × series
     ratio = distances[None, :, None] / LENGTHS[:, None, None]
-    kept, new = (to_host(x) for x in _kept_and_new(ratio))
+    kept, new = (to_host(x) for x in kept_and_new(ratio))
     off = (after - 2 * kept * both + kept * kept * before) / to_host(variance)
     likely = -(counts[None, :, None] * np.log(new) + off / new).sum(axis=1)
     return like(LENGTHS[np.argmax(likely, axis=0)], variance)

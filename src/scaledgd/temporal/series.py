@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from array_api_compat import array_namespace
 
 from ..linalg import like, smallest
 from .chain import NUMBERS, drawn_chain, evidence, solve_chain
-from .prior import Times, precision
+from .prior import Times, kept_and_new, precision
 
 Array = Any
 
@@ -103,6 +103,7 @@ def learnt_series(
     for odds, stretch in FINER:
         now = best.share / (1 - best.share) * odds
         best = best.or_better(evidence_of(now / (1 + now), best.length * stretch))
+    best = evidence_of.completed(best)
     return Series(best.share * best.scale, best.length), (1 - best.share) * best.scale
 
 
@@ -146,13 +147,26 @@ class _Evidence:
         ones = 1 + 0 * self.squares
         return _Likely(-array_namespace(ones).inf * ones, 0.5 * ones, ones, ones)
 
+    def completed(self, best: _Likely) -> _Likely:
+        """Columns without entries here have about what the others have."""
+        xp, seen = array_namespace(self.count), self.count > 0
+        known = xp.nonzero(seen)[0]
+        if known.shape[0] in (0, seen.shape[0]):
+            return best
+        middle = known.shape[0] // 2
+        typical = {
+            k: xp.sort(xp.take(getattr(best, k), known))[middle]
+            for k in ("share", "length", "scale")
+        }
+        return replace(best, **{k: xp.where(seen, getattr(best, k), v) for k, v in typical.items()})
+
     def __call__(self, share: Array, length: Array) -> _Likely:
         xp, (T, _) = array_namespace(share), self.left.shape
         D, E = precision(self.times.steps, length)
         w = self.weight / (1 - share)
         determinant, explained = evidence(D / share + w, E / share, w * self.left)
         ratio = like(self.times.steps, share)[:, None] / length
-        free = xp.sum(xp.log(-xp.expm1(-2 * ratio)), axis=0)
+        free = xp.sum(xp.log(kept_and_new(ratio)[1]), axis=0)
         # of the covariance of the data, whose scale is the one that fits best
         total = determinant + free + T * xp.log(share) + self.count * xp.log(1 - share) - self.logs
         scale = (self.squares / (1 - share) - explained) / self.some

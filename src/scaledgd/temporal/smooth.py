@@ -23,7 +23,7 @@ from .series import Series, learnt_series
 Array = Any
 
 FLOOR = 1e-8
-"""Share of the mean square of the data below which noise of a column is not told from none."""
+"""Share of the mean square of the data below which a variance is not told from none."""
 
 SMALL = 1e-6
 """Share of the variance of a component below which a wave is not told from none."""
@@ -217,9 +217,7 @@ def solved_series(table: Table, model: Smooth, rows: Rows) -> tuple[Smooth, Rows
     for k in range(ROUNDS):
         counts = student_weights(table, model, rows)
         if k in LEARNT:
-            left = table.Z - rows.L @ model.R.T
-            series, noise_of = learnt_series(table.times, left, counts, not model.R.shape[1])
-            model = replace(model, series=series, noise=_floored(noise_of, table))
+            model = _with_learnt_series(table, model, rows, counts)
         weight = counts / model.noise
         if k:
             rows = _with_series(table, model, rows, weight)
@@ -277,9 +275,7 @@ def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth,
     r = model.R.shape[1]
     counts = student_weights(table, model, rows)
     if learn:
-        left = table.Z - rows.L @ model.R.T
-        series, noise = learnt_series(table.times, left, counts, not model.R.shape[1])
-        model = replace(model, series=series, noise=_floored(noise, table))
+        model = _with_learnt_series(table, model, rows, counts)
     weight = counts / model.noise
     rows = _with_series(table, model, rows, weight)
     if r:
@@ -290,6 +286,14 @@ def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth,
         model = _with_columns(model, rows, weight, left)
         model, rows = _scaled(model, rows)
     return _with_noise(table, model, rows), rows
+
+
+def _with_learnt_series(table: Table, model: Smooth, rows: Rows, counts: Array) -> Smooth:
+    """Variances and lengths of the series, and the noise beside them."""
+    left = table.Z - rows.L @ model.R.T
+    series, noise = learnt_series(table.times, left, counts, not model.R.shape[1])
+    series = replace(series, variance=_floored(series.variance, table))
+    return replace(model, series=series, noise=_floored(noise, table))
 
 
 def _with_noise(table: Table, model: Smooth, rows: Rows) -> Smooth:
@@ -303,11 +307,12 @@ def _with_noise(table: Table, model: Smooth, rows: Rows) -> Smooth:
     return replace(model, noise=_floored((squares + typical) / (count + 1), table))
 
 
-def _floored(noise: Array, table: Table) -> Array:
-    xp = array_namespace(noise)
+def _floored(variance: Array, table: Table) -> Array:
+    """Variances, none of which is so small beside the data that it amounts to none."""
+    xp = array_namespace(variance)
     seen = xp.astype(table.weight > 0, table.Z.dtype)
-    least = FLOOR * xp.sum(seen * table.Z**2) / xp.sum(seen)
-    return xp.where(noise > least, noise, least + 0 * noise)
+    size = float(xp.sum(seen * table.Z**2) / xp.sum(seen))
+    return positive(variance, FLOOR * (size or 1.0))
 
 
 def _with_lengths(table: Table, model: Smooth, rows: Rows) -> Smooth:
