@@ -118,6 +118,7 @@ def test_gaps_are_filled_better_than_without_time(kind):
     assert ours < (1.05 if kind == "blackout" else 0.97) * line
 
 
+@pytest.mark.filterwarnings("ignore:.*have no observation")
 def test_a_day_bridges_a_blackout():
     X = table(3, T=24 * 14, wave=3.0)
     H = np.zeros(X.shape, bool)

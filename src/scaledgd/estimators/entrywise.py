@@ -180,11 +180,12 @@ class EntrywiseEstimator(LowRankEstimator):
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         draws = []
         with self._threads():
-            spread = self._model.spread()
+            model, spread = self._model, self._model.spread()
+            middle, wide = model.values(spread.factors, index), math.sqrt(model.caution)
             for _ in range(n):
-                X = self._model.values(spread.drawn(rng), index)
+                X = model.values(spread.drawn(rng), index) - middle
                 noise = normal_numbers(rng, X) * math.sqrt(spread.noise)
-                X = self._clipped(X + noise * self._model.unit(index))
+                X = self._clipped(middle + wide * (X + noise * model.unit(index)))
                 if index is None:
                     X = self._with_observed(X)
                 draws.append(self._kind.given_back(X))
