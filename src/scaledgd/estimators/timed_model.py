@@ -116,6 +116,7 @@ class TimedModel(MatrixModel):
             path=(timed.rows.L, timed.rows.covariance) if timed.layout.mode else None,
         )
         noise = float(array_namespace(timed.model.noise).mean(timed.model.noise))
+        model.__dict__["_fitted"] = timed  # solved for already
         return model.with_same_fit(free=float(data.size), noise=noise)
 
     # ---- rows
