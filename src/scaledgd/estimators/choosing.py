@@ -506,9 +506,9 @@ def _tried(
         problem, how = fit.problem(), plan.joint(fit, quick=True)
         state = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
         index, F = test.coordinates, table_factors(state)
-        expected = entry_variance(state, index) * reading.unit(index) ** 2
-        off = reading.values(F, index) - test.flat
-        return Candidate(plan, judge(F), state, off * off / positive(expected))
+        off = (reading.values(F, index) - test.flat) / reading.unit(index)
+        surprise = off * off / positive(entry_variance(state, index))
+        return Candidate(plan, judge(F), state, surprise)
     path = begin(session, fit, blank, judge)
     if plan.start == "grown":
         path = grow(session, path, plan.rank, judge)
@@ -536,9 +536,9 @@ def _tried_in_time(
     timed = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
     index = test.coordinates
     series = array_namespace(index[0]).take(timed.model.noise, index[1 - plan.mode])
-    expected = (timed.variance(index) + series) * reading.unit(index) ** 2
-    off = reading.values(timed, index) - test.flat
-    return Candidate(plan, judge(timed), state, off * off / expected)
+    off = (reading.values(timed, index) - test.flat) / reading.unit(index)
+    surprise = off * off / positive(timed.variance(index) + series)
+    return Candidate(plan, judge(timed), state, surprise)
 
 
 def _caution(surprise: Array) -> float:

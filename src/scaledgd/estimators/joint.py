@@ -34,6 +34,9 @@ NARROW_RANK = 20
 FALLING = 0.8
 """Ratio of noise levels of one sweep and the one before from which on a fit goes on."""
 
+MOSTLY = 2 / 3
+"""Share of a column that one row or column of X may have where gross errors are expected."""
+
 SHARES = (0.999, 0.5)
 """Parts of the variance that the low-rank part explains at first, the usual one first."""
 
@@ -196,7 +199,7 @@ def shared(state: State, most: int) -> State:
     xp, keep = array_namespace(F.L), relevance(state) > 0.5
     for B in F.blocks:
         squares = B[:, : F.rank] ** 2
-        keep &= host(xp.max(squares, axis=0) < 0.9 * xp.sum(squares, axis=0))
+        keep &= host(xp.max(squares, axis=0) < MOSTLY * xp.sum(squares, axis=0))
     return _only(state, np.flatnonzero(keep)[:most].tolist())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -12,13 +12,16 @@ from ..factors import Bordered
 from ..linalg import epsilon
 from ..problems import Observed
 from ..state import State
-from ..variational import Variational, current
-from .choosing import Reading
+from ..variational import Posterior, Variational, current
+from .choosing import FEWEST, Reading
 from .comparing import better
+from .diagnostics import MOST
+from .fitting import degrees
 from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .noise_units import in_units_of_noise
+from .observations import MULTIPLE
 from .robust import fit_robust, levels, rejecting, rejection, settle
 from .robust_rank import robust_rank
 from .rules import beside_residual
@@ -36,6 +39,21 @@ LARGEST_RANK = 20
 
 FREEDOM = 1.0
 """Degrees of freedom of the noise: the heaviest tails, which reject the most."""
+
+JUDGED = 50_000
+"""Entries above which a fit is not judged on held-out entries."""
+
+DOUBTFUL = 0.5
+"""Share of the squared errors of medians above which a fit hardly predicts."""
+
+SMALL = 20_000
+"""Entries up to which small ranks are tried one by one."""
+
+RANKS = (1, 2, 3, 4, 5, 6, 8)
+"""Those ranks."""
+
+PLENTY = 1.5
+"""Entries per degree of freedom that a fit must reproduce to be believed."""
 
 GROSS = 9.0
 """Squared error beyond which a held-out entry may be a gross error itself."""
@@ -61,6 +79,29 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     """
     most = min(LARGEST_RANK, max(1, min(data.shape) - 2))
     most = most if wishes.rank is None else min(wishes.rank, *data.shape)
+    found = _plain(session, data, wishes, most, seed)
+    # a video is not judged, and what moves slowly in it is no background
+    small = wishes.allow("columns") and whole_covariances(data, most)
+    modes = smooth_modes(data, wishes.smooth) if small or wishes.smooth != "auto" else ()
+    if session.out_of_time or (data.size > JUDGED and not modes):
+        return found
+    part = _Part.of(session, data, wishes, most, seed)
+    if part is None:
+        return found
+    if part.doubtful:
+        exact = _by_ranks(session, data, wishes, seed)
+        if exact is not None:
+            return exact
+    timed = part.in_time(session, data, found, modes[0]) if modes else None
+    if timed is not None:
+        return timed
+    return _medians_alone(data) if part.useless and wishes.allow("columns") else found
+
+
+def _plain(
+    session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
+) -> TableFit:
+    """The fit, whatever it is worth."""
     if not wishes.allow("columns") or not whole_covariances(data, most):
         return _by_rejection(session, data, wishes.plain, wishes, seed)[0]
     if wishes.rank is not None and wishes.allow("none"):
@@ -69,47 +110,125 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
         if exact:
             return found
         session.outcome.become(outcome)
-    found = _by_student(session, data, wishes, most, seed)
-    modes = smooth_modes(data, wishes.smooth)
-    return _in_time(session, data, wishes, most, seed, found, modes) if modes else found
+    return _by_student(session, data, wishes, most, seed)
 
 
-def _in_time(
-    session: Session,
-    data: LocalObservations,
-    wishes: Wishes,
-    most: int,
-    seed: int,
-    found: TableFit,
-    modes: tuple[int, ...],
-) -> TableFit:
-    """Return the fit, or one that knows time if it predicts held-out entries better."""
-    rank, mode, limit = table_factors(found.state).rank, modes[0], SIGMAS
-    if found.threshold is None or not 0 < rank <= largest_rank(data, mode):
-        return found
-    unit = robust_column_units(data).scale
-    plain: list[Array] = []
-    timed: list[Array] = []
-    for fit, test in data.split(0.1, seed, 1):
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A fit to most of the entries, and how it does at the others.
+
+    Attributes
+    ----------
+    fit, test : LocalObservations
+    found : TableFit
+    unit : array of shape (n2,)
+        Robust deviations of columns.
+    errors, medians : arrays of shape (m,)
+        Squared errors of the fit, and of the medians of columns, in these units. What is as
+        large as a gross error counts no more than one.
+    """
+
+    fit: LocalObservations
+    test: LocalObservations
+    found: TableFit
+    unit: Array
+    errors: Array
+    medians: Array
+
+    @classmethod
+    def of(
+        cls, session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
+    ) -> _Part | None:
+        """Hold entries out and fit the others; None if there are too few."""
+        pairs = data.split(0.1, seed, 1) if data.size >= FEWEST else []
+        if not pairs:
+            return None
+        fit, test = pairs[0]
+        found = _plain(session.with_reading(None).apart(), fit, wishes, most, seed)
+        part = cls(fit, test, found, robust_column_units(data).scale, test.flat, test.flat)
         index = test.coordinates
-        xp = array_namespace(test.flat)
-        here = session.with_reading(None).apart()
-        base = _by_student(here, fit, wishes, most, seed)
-        reading, state, scaled = _without_offsets(base, fit)
-        smooth = fit_timed(session, scaled, state, mode, SWEEPS, limit)
-        estimates = base.reading.values(table_factors(base.state), index)
-        for errors, values in ((plain, estimates), (timed, reading.values(smooth, index))):
-            off = ((values - test.flat) / xp.take(unit, index[1])) ** 2
-            errors.append(xp.where(off < GROSS, off, GROSS + 0 * off))
-    if not plain or session.out_of_time or not better(timed[0], plain[0]):
-        return found
-    reading, state, scaled = _without_offsets(found, data)
-    smooth = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
-    noise = smooth.model.noise
-    threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
-    trail = [*reading.trail, {"rank": smooth.model.R.shape[1], "why": "neighbours are alike"}]
-    reading = replace(reading, trail=trail)
-    return TableFit(reading, state, None, threshold, smooth)
+        estimates = found.reading.values(table_factors(found.state), index)
+        medians = array_namespace(test.flat).take(fit.medians(1), index[1])
+        return replace(part, errors=part.judged(estimates), medians=part.judged(medians))
+
+    def judged(self, estimates: Array) -> Array:
+        xp, index = array_namespace(estimates), self.test.coordinates
+        off = ((estimates - self.test.flat) / xp.take(self.unit, index[1])) ** 2
+        return xp.where(off < GROSS, off, GROSS + 0 * off)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the fit predicts hardly better than medians."""
+        xp = array_namespace(self.errors)
+        return float(xp.mean(self.errors)) > DOUBTFUL * float(xp.mean(self.medians))
+
+    @property
+    def useless(self) -> bool:
+        """Whether medians predict better."""
+        return better(self.medians, self.errors)
+
+    def in_time(
+        self, session: Session, data: LocalObservations, whole: TableFit, mode: int
+    ) -> TableFit | None:
+        """Return a fit that knows time, if it predicts better."""
+        rank, limit = table_factors(whole.state).rank, SIGMAS
+        usable = (_has_posterior(fit) for fit in (self.found, whole))
+        if not all(usable) or not 0 < rank <= largest_rank(data, mode):
+            return None
+        reading, state, scaled = _without_offsets(self.found, self.fit)
+        timed = fit_timed(session, scaled, state, mode, SWEEPS, limit)
+        errors = self.judged(reading.values(timed, self.test.coordinates))
+        if session.out_of_time or not better(errors, self.errors):
+            return None
+        reading, state, scaled = _without_offsets(whole, data)
+        timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
+        noise = timed.model.noise
+        threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
+        trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
+        return TableFit(replace(reading, trail=trail), state, None, threshold, timed)
+
+
+def _has_posterior(found: TableFit) -> bool:
+    """Whether a fit says how sure it is, and has no offsets but those of columns."""
+    F = table_factors(found.state)
+    known = isinstance(found.state.memory.method, Posterior)
+    plain = F.v is None and found.reading.choice.scale == "none"
+    return found.threshold is not None and known and plain
+
+
+def _by_ranks(
+    session: Session, data: LocalObservations, wishes: Wishes, seed: int
+) -> TableFit | None:
+    """Return the fit of least rank that reproduces what is not rejected, if there is one."""
+    if wishes.rank is not None or not wishes.allow("none") or data.size > SMALL:
+        return None
+    for rank in RANKS:
+        if data.size * (1 - MOST) < PLENTY * degrees(rank, data.shape):
+            return None
+        outcome = session.outcome.copy()
+        asked = replace(wishes, rank=rank)
+        found, exact = _by_rejection(session, data, Choice(robust=True), asked, seed)
+        assert found.threshold is not None
+        F = table_factors(found.state)
+        share = found.reading.apply(data).rejected(F, found.threshold)[0]
+        if exact and share <= MOST:
+            trail = [{"rank": rank, "why": "reproduces all but gross errors"}]
+            return replace(found, reading=replace(found.reading, trail=trail))
+        session.outcome.become(outcome)
+        if session.out_of_time:
+            return None
+    return None
+
+
+def _medians_alone(data: LocalObservations) -> TableFit:
+    """Medians of columns, where nothing else predicts better."""
+    choice, size = Choice("columns", robust=True), data.magnitude()
+    normal = data.scaled(size)
+    start = replace(empty(normal, choice), R=normal.medians(1)[:, None])
+    trail = [{"rank": 0, "why": "medians predict held-out entries better"}]
+    state = normal.problem().linearize(start)
+    limit = MULTIPLE * normal.residual_scale(start)
+    return TableFit(Reading(size=size, choice=choice, trail=trail), state, None, limit)
 
 
 def _without_offsets(

@@ -108,7 +108,9 @@ def smooth_modes(data: LocalObservations, smooth: Any) -> tuple[int, ...]:
     if isinstance(smooth, str) and smooth == "none":
         return ()
     if isinstance(smooth, str):
-        chosen = tuple(k for k in range(d) if data.shape[k] >= SHORTEST)
+        # slices of mode 0 are samples, unless labels say that they follow each other
+        follow = [k for k in range(d) if k or _stamps(data, 0) is not None]
+        chosen = tuple(k for k in follow if data.shape[k] >= SHORTEST)
     else:
         chosen = (smooth,) if isinstance(smooth, int) else tuple(smooth)
     for k in chosen:

@@ -301,8 +301,8 @@ class TensorCompletion(_TensorEstimator):
         Whether some of the observed entries are grossly wrong.
     smooth : "auto", "none", int or tuple of int
         Modes along which neighbours are alike, as they are in time. What the low-rank part leaves
-        is interpolated along them. "auto" tries all, and keeps those along which held-out
-        residuals are predicted. Labels that are times (xarray) may be irregular.
+        is interpolated along them. "auto" tries all, mode 0 only if its labels are times, and
+        keeps those along which held-out residuals are predicted. Times may be irregular.
     random_state : int, RandomState or None
         Draws the held-out entries, and random starts.
     clip, calibrate, tol, max_iter, max_time, warm_start, n_jobs, verbose, checkpoint, interrupt

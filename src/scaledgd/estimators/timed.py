@@ -229,6 +229,8 @@ def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
             )
         return (mode,)
     known = [k for k, s in enumerate(data.stamps) if s is not None]
+    # columns are named by times; a name may be missing
+    known = [k for k in known if k == 0 or not np.isnan(data.stamps[k]).any()]
     for mode in known:
         check_stamps(data.stamps[mode], mode)
     if not _fits(data):
