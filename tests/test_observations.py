@@ -333,3 +333,20 @@ def test_a_table_of_noise_in_unlike_units_is_filled_with_column_means():
     assert (model.rank_, model.center_) == (0, "columns")
     assert not model.row_offset_.any()
     assert ours == pytest.approx(plain, rel=5e-3)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 7])
+def test_one_estimate_in_all_words(seed):
+    """Rows solved anew, factors with offsets, and single entries say the same."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
+    X = X * np.exp(2 * rng.standard_normal(40)) * np.exp(1.2 * rng.standard_normal((60, 1)))
+    seen = rng.random(X.shape) < 0.6
+    noise = 1e-4 * np.abs(X).mean() * rng.standard_normal(X.shape)
+    Y = np.where(seen, X + noise, np.nan)
+    for options in ({}, {"scale": "rows"}, {"center": "rows"}):
+        model = sg.MatrixCompletion(random_state=0, smooth="none", **options).fit(Y)
+        whole, size = model.reconstruct(), np.abs(X).max()
+        np.testing.assert_allclose(whole[~seen], model.transform(Y)[~seen], atol=1e-9 * size)
+        some = model.predict_entries(np.nonzero(~seen))
+        np.testing.assert_allclose(some, whole[~seen], atol=1e-9 * size)

@@ -201,7 +201,7 @@ class Plan:
         normal = normal.scaled(size)
         scale = scales(normal, self.choice)
         own = self._own_noise(data)
-        if (units is not None and scale.rows is None) or own:
+        if units is not None or own:
             scale = replace(scale, mean=0.0)  # units or offsets of columns take it away
         reading = Reading(size, self.choice, scale, list(self.trail), units)
         blank = empty(normal, self.choice, scale)
