@@ -251,3 +251,30 @@ def test_gaps_choose_what_predicts_gaps():
     low, high = model.interval(np.nonzero(holes), 0.9, kind="conformal")
     inside = (low <= X[holes]) & (X[holes] <= high)
     assert inside.mean() > 0.8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_small_tables_with_gross_errors_are_recovered(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((17, 2)) @ rng.standard_normal((2, 20)) + rng.standard_normal((17, 1))
+    wrong = rng.random(X.shape) < 0.15
+    Y = X + wrong * rng.choice([-1, 1], X.shape) * rng.uniform(3, 10, X.shape)
+    model = sg.RobustPCA(random_state=0).fit(Y)
+    assert model.rank_ == 3
+    assert np.abs(model.reconstruct() - X).max() < 1e-6
+    found = np.zeros(X.shape, dtype=bool)
+    found[model.outliers_.coords] = True
+    np.testing.assert_array_equal(found, wrong)
+
+
+def test_a_component_of_one_row_is_an_error_of_that_row():
+    worst = []
+    for seed in (1, 12, 3):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((26, 2)) @ rng.standard_normal((2, 13)) / np.sqrt(2) + 1000
+        wrong = rng.random(X.shape) < 0.1
+        Y = X + 0.1 * rng.standard_normal(X.shape) + wrong * rng.uniform(-50, 50, X.shape)
+        Y[5:13, 3:7] = np.nan
+        worst.append(np.abs(sg.RobustPCA(random_state=0).fit(Y).reconstruct() - X).max())
+    print("largest errors", np.round(worst, 2))
+    assert max(worst) < 3
