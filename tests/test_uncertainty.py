@@ -450,3 +450,13 @@ def test_fewer_measurements_than_parameters_say_nothing_about_errors():
     assert np.all(np.isinf(lower))
     assert np.all(np.isinf(upper))
     assert np.all(np.isinf(model.predict(A, return_std=True)[1]))
+
+
+@pytest.mark.filterwarnings("ignore:.*have no observation")
+def test_rows_without_entries_have_intervals():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 12))
+    X[[3, 7], :] = np.nan
+    model = sg.MatrixCompletion(random_state=0, smooth="none").fit(X + 0.1 * rng.random(X.shape))
+    low, high = model.interval((np.asarray([3, 7, 7]), np.asarray([0, 1, 2])), 0.9, "prediction")
+    assert np.all(np.isfinite(low) & np.isfinite(high) & (low < high))

@@ -127,8 +127,9 @@ class Spread:
             return
         wanted, place = np.unique(host(index[mode]), return_inverse=True)
         data, ridge = self.data, self.ridges[mode]
-        if 2 * len(wanted) < data.shape[mode]:
-            there = xp.asarray(wanted, device=device(data.y))
+        there = xp.asarray(wanted, device=device(data.y))
+        # of rows without an entry alone there are no systems to form
+        if 2 * len(wanted) < data.shape[mode] and bool(xp.any(xp.take(data.counts(mode), there))):
             data = data.slices(mode, there)
             ridge = ridge if ridge.ndim == 1 else xp.take(ridge, there, axis=0)
         else:
