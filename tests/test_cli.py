@@ -1118,7 +1118,7 @@ def test_what_is_common_is_no_outlier(run):
     pd.DataFrame(counts, columns=[f"s{j}" for j in range(12)]).to_csv("in.csv", index=False)
     code, out, err = run("clean", "in.csv", "-o", "out.csv", "--outliers", "wrong.csv", "--json")
     assert code == 3
-    assert "clean failed: 44 % of the observed entries would count as outliers" in err
+    assert re.search(r"clean failed: \d+ % of the observed entries would count as outliers", err)
     assert "OUT holds a fit without outliers instead" in err
     facts = json.loads(out)
     assert facts["outliers"] == 0

@@ -58,6 +58,9 @@ ENOUGH = 600
 LARGEST_RANK = 60
 """Largest rank that rank="auto" considers."""
 
+LARGEST_IN_TIME = 30
+"""Largest rank that it considers beside own series of columns, which explain the rest."""
+
 FIRST_RANK = 10
 """Largest rank that candidates are compared at."""
 
@@ -285,9 +288,9 @@ def choose(
 
     Candidates are fitted to most of the entries. A more complex one replaces a simpler one if
     it predicts the others better, by more than chance. Offsets and scales are compared at a
-    modest rank, then the best of them at larger ranks and other levels of noise. Where there is
-    little noise, growing the rank is a candidate too. Large tables are judged by their densest
-    part.
+    modest rank, then the best of them with neighbours in time, at larger ranks and other levels
+    of noise. Where there is little noise, growing the rank is a candidate too. Large tables are
+    judged by their densest part.
 
     Parameters
     ----------
@@ -332,14 +335,16 @@ def choose(
         contest.smooth(modes)
         best = contest.winner
         return replace(best.plan, rank=most, trail=contest.trail)
-    if given is None:
-        contest.widen(most)
-    else:
+    if given is not None:
         contest.resize(most)
-    contest.vary()
-    contest.grow(most)
-    contest.simplify()
     contest.smooth(modes)
+    in_time = contest.winner.plan.in_time
+    if given is None:
+        contest.widen(most if not in_time else min(most, LARGEST_IN_TIME))
+    if not in_time:
+        contest.vary()
+        contest.grow(most)
+        contest.simplify()
     best = contest.winner
     plan, joint = replace(best.plan, trail=contest.trail), best.plan.start == "joint"
     if whole is data:
@@ -446,7 +451,8 @@ class _Contest:
         while self.best is not None and not self.over:
             plan = self.best.plan
             needed = relevance(self.best.state) > 0.5
-            if plan.start != "joint" or needed.sum() < plan.rank or plan.rank >= most:
+            fixed = plan.start not in ("joint", "smooth")
+            if fixed or needed.sum() < plan.rank or plan.rank >= most:
                 break
             if not self.enter(replace(plan, rank=min(most, 3 * plan.rank))):
                 break
