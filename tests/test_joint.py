@@ -278,3 +278,17 @@ def test_a_component_of_one_row_is_an_error_of_that_row():
         worst.append(np.abs(sg.RobustPCA(random_state=0).fit(Y).reconstruct() - X).max())
     print("largest errors", np.round(worst, 2))
     assert max(worst) < 3
+
+
+def test_fibres_that_are_lost_are_held_out_as_fibres():
+    rng = np.random.default_rng(0)
+    lost = np.broadcast_to((rng.random((40, 7)) < 0.2)[:, None, :], (40, 30, 7))
+    index = np.nonzero(~lost)
+    part = held_out(index, lost.shape, 0.1, 0, 1)[0]
+    chosen = np.zeros(lost.shape, dtype=int)
+    chosen[index] = part
+    assert set(np.unique(chosen.sum(axis=1))) == {0, 30}
+    single = np.nonzero(rng.random(lost.shape) < 0.8)
+    chosen[...] = 0
+    chosen[single] = held_out(single, lost.shape, 0.1, 0, 1)[0]
+    assert chosen.sum(axis=1).max() < 15

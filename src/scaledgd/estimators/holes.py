@@ -74,6 +74,11 @@ def _in_runs(holes: np.ndarray[Any, Any], mode: int) -> bool:
     along = np.moveaxis(holes, mode, 0).reshape(holes.shape[mode], -1)
     both = int((along[:-1] & along[1:]).sum())
     counts = along.sum(axis=0, dtype=float)
+    if holes.ndim > 2:
+        # fibres that are lost as a whole, which other slices tell about
+        lost = int((counts == len(along)).sum())
+        if lost > 3 + 2 * holes.mean() ** len(along) * along.shape[1]:
+            return True
     chance = float((counts * (counts - 1)).sum()) / len(along)
     return both > 1.3 * chance + 4 * math.sqrt(chance) + 4
 
