@@ -13,6 +13,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(name, "1")
     os.environ.setdefault("SCALEDGD_NUM_THREADS", "2")
 
+import json
+import sys
+
 import numpy as np
 import pytest
 
@@ -150,3 +153,33 @@ def full_iterates(problem, factors, method, n):
     """X_0 .. X_n as dense arrays."""
     states = sg.iterate(problem, factors, method)
     return [next(states).factors.full() for _ in range(n + 1)]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run a command in an empty folder; return its exit code, stdout and stderr."""
+    from scaledgd import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["scaledgd", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        said = capsys.readouterr()
+        return end.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def fine(run):
+    """Run a command that must succeed; return its JSON summary."""
+
+    def fine(*args):
+        code, out, err = run(*args, "--json")
+        assert code == 0, err
+        assert out.count("\n") == 1
+        return json.loads(out)
+
+    return fine

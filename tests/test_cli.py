@@ -20,7 +20,6 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from scaledgd import cli
 from scaledgd.cli import fits
 from scaledgd.cli.readers import arrays, batches, survey, text
 from scaledgd.cli.readers.dialect import Dialect
@@ -31,34 +30,6 @@ from scaledgd.estimators.local_observations import LocalObservations
 
 LONG = ("--long", "user,item,rating")
 QUICK = ("--rank", 2, "--center", "columns", "--scale", "none", "--hold-out", 0)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in an empty folder; return its exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["scaledgd", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
-def fine(run):
-    """Run a command that must succeed; return its JSON summary."""
-
-    def fine(*args):
-        code, out, err = run(*args, "--json")
-        assert code == 0, err
-        assert out.count("\n") == 1
-        return json.loads(out)
-
-    return fine
 
 
 def low_rank(n=60, k=8, rank=2, noise=0.01, seed=0):

@@ -2,13 +2,11 @@
 
 import json
 import os
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from scaledgd import cli
 from scaledgd.cli.readers import text
 
 HOURS = pd.date_range("2024-03-04", periods=120, freq="h")
@@ -23,33 +21,6 @@ FORMATS = {
     "words": "%d %b %Y %H:%M",
     "comma": "%b %d, %Y %H:%M",
 }
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run a command in an empty folder; return its exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["scaledgd", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
-def fine(run):
-    """Run a command that must succeed; return its JSON summary."""
-
-    def fine(*args):
-        code, out, err = run(*args, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return fine
 
 
 def waves(seed=0, rows=120):

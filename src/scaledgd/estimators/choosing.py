@@ -404,10 +404,7 @@ class _Contest:
             here = self.session.apart()
             here = here.with_reading(replace(reading, trail=self.trail) if self.readable else None)
             judge = self._judge(test, reading)
-            if plan.in_time:
-                found.append(_tried_in_time(here, scaled, blank, plan, judge, test, reading))
-            else:
-                found.append(_tried(here, scaled, blank, plan, judge, test, reading))
+            found.append(_tried(here, scaled, blank, plan, judge, test, reading))
             if self.session.out_of_time:
                 break
         xp = array_namespace(found[0].errors)
@@ -508,43 +505,28 @@ def _tried(
     reading: Reading,
 ) -> Candidate:
     """Fit as planned, and judge."""
-    if plan.start == "joint":
+    if plan.start in ("grown", "offsets"):
+        path = begin(session, fit, blank, judge)
+        if plan.start == "grown":
+            path = grow(session, path, plan.rank, judge)
+            # held-out entries overrule what the fit itself says only if it ends clearly worse
+            if path.steps[-1][1] > 1.2 * path.best:
+                plan = replace(plan, rank=path.best_rank)
+        return Candidate(plan, path.best_errors, path.state)
+    index, known = test.coordinates, None
+    if plan.start == "series":
+        state = begin(session, fit, blank, None).state
+    else:
         problem, how = fit.problem(), plan.joint(fit, quick=True)
-        state = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
-        index, F = test.coordinates, table_factors(state)
-        off = (reading.values(F, index) - test.flat) / reading.unit(index)
-        surprise = off * off / positive(entry_variance(state, index))
-        return Candidate(plan, judge(F), state, surprise)
-    path = begin(session, fit, blank, judge)
-    if plan.start == "grown":
-        path = grow(session, path, plan.rank, judge)
-        # held-out entries overrule what the fit itself says only if it ends clearly worse
-        if path.steps[-1][1] > 1.2 * path.best:
-            plan = replace(plan, rank=path.best_rank)
-    return Candidate(plan, path.best_errors, path.state)
-
-
-def _tried_in_time(
-    session: Session,
-    fit: LocalObservations,
-    blank: Bordered,
-    plan: Plan,
-    judge: Judge,
-    test: LocalObservations,
-    reading: Reading,
-) -> Candidate:
-    """Fit as planned, with neighbours in time, and judge."""
-    state = begin(session, fit, blank, None).state
-    if plan.start == "smooth":
-        problem, how = fit.problem(), plan.joint(fit, quick=True)
-        state = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
-    known = state if plan.start == "smooth" else None
-    timed = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
-    index = test.coordinates
-    series = array_namespace(index[0]).take(timed.model.noise, index[1 - plan.mode])
-    off = (reading.values(timed, index) - test.flat) / reading.unit(index)
-    surprise = off * off / positive(timed.variance(index) + series)
-    return Candidate(plan, judge(timed), state, surprise)
+        state = known = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
+    F: Bordered | Timed
+    if plan.in_time:
+        F = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
+        expected = F.expected(index)
+    else:
+        F, expected = table_factors(state), entry_variance(state, index)
+    off = (reading.values(F, index) - test.flat) / reading.unit(index)
+    return Candidate(plan, judge(F), state, off * off / positive(expected))
 
 
 def _caution(surprise: Array) -> float:

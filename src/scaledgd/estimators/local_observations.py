@@ -408,6 +408,20 @@ class LocalObservations(Observations):
         problem = self.problem()
         return problem.operator.residual(factors, problem.y)
 
+    def dense(self) -> tuple[Array, Array]:
+        """Return values as a whole array in double precision, and how much each counts.
+
+        Both are zero where nothing is observed.
+        """
+        xp, index = array_namespace(self.y), self.coordinates
+        values = xp.zeros(self.shape, dtype=xp.float64, device=device(self.y))
+        counts = xp.zeros_like(values)
+        values[index] = xp.astype(self.flat, xp.float64)
+        counts[index] = 1.0
+        if self.weight is not None:
+            counts[index] = xp.astype(xp.reshape(self.weight, (-1,)), xp.float64)
+        return values, counts
+
     def _sums(self, mode: int, values: Array | None) -> Array:
         """Sums of values, one per entry, over every slice of a mode; of ones if None."""
         xp = array_namespace(self.y)

@@ -27,8 +27,7 @@ from .robust_rank import robust_rank
 from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
-from .timed import LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
-from .timed_model import SIGMAS
+from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import Units, robust_column_units
 from .wishes import Wishes
 
@@ -36,9 +35,6 @@ Array = Any
 
 LARGEST_RANK = 20
 """Largest rank that is begun with."""
-
-FREEDOM = 1.0
-"""Degrees of freedom of the noise: the heaviest tails, which reject the most."""
 
 JUDGED = 50_000
 """Entries above which a fit is not judged on held-out entries."""
@@ -171,7 +167,7 @@ class _Part:
         self, session: Session, data: LocalObservations, whole: TableFit, mode: int
     ) -> TableFit | None:
         """Return a fit that knows time, if it predicts better."""
-        rank, limit = table_factors(whole.state).rank, SIGMAS
+        rank, limit = table_factors(whole.state).rank, MULTIPLE
         usable = (_has_posterior(fit) for fit in (self.found, whole))
         if not all(usable) or not 0 < rank <= largest_rank(data, mode):
             return None

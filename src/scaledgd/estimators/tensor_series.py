@@ -83,7 +83,7 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
     if not pairs:
         return ()
     fit, test = pairs[0]
-    values, seen = dense(fit)
+    values, seen = fit.dense()
     index, xp = test.coordinates, array_namespace(values)
     rest = xp.astype(test.flat, values.dtype)
     errors = rest**2
@@ -123,18 +123,6 @@ def _stamps(data: LocalObservations, mode: int) -> Any:
     return data.stamps[mode] if data.stamps else None
 
 
-def dense(data: LocalObservations) -> tuple[Array, Array]:
-    """Return values as a whole array in double precision, and how much each counts."""
-    xp = array_namespace(data.y)
-    values = xp.zeros(data.shape, dtype=xp.float64, device=device(data.y))
-    seen = xp.zeros_like(values)
-    index = data.coordinates
-    values[index] = xp.astype(data.flat, xp.float64)
-    weight = xp.ones_like(data.flat) if data.weight is None else xp.reshape(data.weight, (-1,))
-    seen[index] = xp.astype(weight, xp.float64)
-    return values, seen
-
-
 def interpolated(left: LocalObservations, modes: tuple[int, ...]) -> Array:
     """Return what neighbours along some modes say about every entry, in turn.
 
@@ -143,7 +131,7 @@ def interpolated(left: LocalObservations, modes: tuple[int, ...]) -> Array:
     left : LocalObservations
     modes : tuple of int
     """
-    values, seen = dense(left)
+    values, seen = left.dense()
     total = 0 * values
     for mode in modes:
         own = along(values, seen, mode, _stamps(left, mode))

@@ -48,7 +48,7 @@ SPARSEST = 0.1
 """Share of the cells that must be observed."""
 
 FREEDOM = 1.0
-"""Degrees of freedom of the noise where gross errors are expected."""
+"""Degrees of freedom of the noise where gross errors are expected: the heaviest tails."""
 
 CORE = 0.38
 """Scale of Student noise over the variance of normal noise that it is fitted to."""
@@ -118,19 +118,16 @@ class Layout:
 
     def table(self, data: LocalObservations) -> Table:
         """Return data as a table in time, in double precision."""
-        xp, index = array_namespace(data.y), data.coordinates
-        t, j = index[self.mode], index[1 - self.mode]
-        T, n = data.shape[self.mode], data.shape[1 - self.mode]
-        cell = xp.take(xp.asarray(self.places, device=device(data.y)), t) * n + j
-        zeros = xp.zeros(T * n, dtype=xp.float64, device=device(data.y))
-        Z, weight = xp.asarray(zeros, copy=True), zeros
-        Z[cell] = xp.astype(data.flat, xp.float64)
-        weight[cell] = 1.0
-        if data.weight is not None:
-            weight[cell] = xp.astype(xp.reshape(data.weight, (-1,)), xp.float64)
-        waves = like(self.clock.waves(self.stamps, T), zeros)
-        times = self.clock.times(self.stamps, T)
-        return Table(xp.reshape(Z, (T, n)), xp.reshape(weight, (T, n)), times, waves)
+        order = array_namespace(data.y).asarray(self.order, device=device(data.y))
+        Z, weight = (self._in_time(grid, order) for grid in data.dense())
+        T = data.shape[self.mode]
+        waves = like(self.clock.waves(self.stamps, T), Z)
+        return Table(Z, weight, self.clock.times(self.stamps, T), waves)
+
+    def _in_time(self, grid: Array, order: Array) -> Array:
+        """An array in the shape of the data, as one of shape (T, n) in the order of time."""
+        xp = array_namespace(grid)
+        return xp.take(grid if self.mode == 0 else grid.T, order, axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,16 +166,14 @@ class Timed:
         limit : float, optional
             Entries that are further from their estimates, in standard deviations, are rejected.
         """
-        kept, whole = table, model
-        if limit is not None:
-            # gross errors count little at first, and then nothing
-            heavy = replace(model, freedom=FREEDOM)
-            whole, found = _solved(layout, table, heavy, rows)
-            for _ in range(REJECTIONS):
-                kept = without_errors(table, whole, found, limit)
-                whole, found = _solved(layout, kept, model, rows)
-            return cls(layout, whole, found, kept)
-        return cls(layout, *_solved(layout, table, model, rows), table)
+        if limit is None:
+            return cls(layout, *_solved(layout, table, model, rows), table)
+        # gross errors count little at first, and then nothing
+        whole, found = _solved(layout, table, replace(model, freedom=FREEDOM), rows)
+        for _ in range(REJECTIONS):
+            kept = without_errors(table, whole, found, limit)
+            whole, found = _solved(layout, kept, model, rows)
+        return cls(layout, whole, found, kept)
 
     def gather(self, index: tuple[Array, ...]) -> Array:
         """Return the estimates at coordinates."""
@@ -191,6 +186,12 @@ class Timed:
     def variance(self, index: tuple[Array, ...]) -> Array:
         """Return the variance of the estimates at coordinates, without noise."""
         return self.layout.at(self.unsure, index)
+
+    def expected(self, index: tuple[Array, ...]) -> Array:
+        """Return the variance that is expected of new observations at coordinates."""
+        noise = self.model.noise
+        of_series = array_namespace(noise).take(noise, index[1 - self.layout.mode])
+        return self.variance(index) + of_series
 
     @cached_property
     def estimate(self) -> Array:
@@ -397,11 +398,8 @@ def _begun(
     """Where the sweeps begin."""
     xp, (T, n) = array_namespace(table.Z), table.Z.shape
     if state is None:
-        seen = xp.astype(table.weight > 0, table.Z.dtype)
-        count = xp.sum(seen, axis=0)
-        squares = xp.sum(seen * table.Z**2, axis=0)
-        typical = xp.sum(squares) / xp.sum(count)
-        noise = 0.5 * (squares + typical) / (count + 1)
+        squares = xp.sum(xp.astype(table.weight > 0, table.Z.dtype) * table.Z**2, axis=0)
+        noise = 0.5 * (squares + table.mean_square) / (table.count + 1)
         none = [like(np.zeros((m, 0)), table.Z) for m in (T, n)]
         zero = [like(np.zeros((m, 0, 0)), table.Z) for m in (T, n)]
         return begun(table, none[0], none[1], (zero[0], zero[1]), noise, freedom)

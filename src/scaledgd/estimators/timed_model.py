@@ -14,24 +14,22 @@ from ..factors import Bordered
 from ..temporal.series import Series
 from ..temporal.smooth import Smooth, drawn_rows
 from . import validation
+from .choosing import Reading
 from .constants import column_levels, levelled
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .models import Index
-from .observations import Summary
+from .observations import MULTIPLE, Summary
 from .packing import packable
 from .robust import Outliers
 from .scaling import Scales
 from .stamps import Clock, check_stamps
-from .timed import Layout, Timed, known_rows, likeness
+from .timed import Layout, Timed, known_rows, likeness, refined
 
 Array = Any
 
 SHORT = 1e-6
 """What lengths are multiplied by where rows do not follow each other."""
-
-SIGMAS = 3.0
-"""Standard deviations beyond which entries are rejected."""
 
 for known in (Smooth, Series):
     packable(known)
@@ -229,9 +227,6 @@ class TimedModel(MatrixModel):
         data : LocalObservations
         sweeps : int
         """
-        from .choosing import Reading
-        from .timed import refined
-
         if self.clock.step:
             check_stamps(data.stamps[self.mode], self.mode)
         scaled, known = self._in_fit_units(data)
@@ -248,7 +243,7 @@ class TimedModel(MatrixModel):
         """The standard deviations beyond which entries are rejected."""
         if self.threshold is None:
             return None
-        return self.threshold / math.sqrt(self.noise) if self.noise else SIGMAS
+        return self.threshold / math.sqrt(self.noise) if self.noise else MULTIPLE
 
     @cached_property
     def _summary(self) -> Summary:

@@ -66,9 +66,7 @@ def precision(steps: np.ndarray[Any, Any], lengths: Array) -> tuple[Array, Array
     xp = array_namespace(lengths)
     ratio = like(steps, lengths)[:, None] / lengths[None, :]
     kept, new = kept_and_new(ratio)
-    D = xp.ones_like(xp.concat([ratio[:1, :], ratio]))
-    if not steps.size:
-        D = 1 + 0 * lengths[None, :]
+    D = xp.concat([1 + 0 * lengths[None, :], xp.ones_like(ratio)])
     known = kept * kept / new
     D[1:, :] += known
     D[:-1, :] += known

@@ -9,6 +9,7 @@ known about the others (variational Bayes), and all of it is linear in the numbe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,19 @@ class Table:
     weight: Array
     times: Times
     season: Array
+
+    @cached_property
+    def count(self) -> Array:
+        """The number of entries of every column."""
+        xp = array_namespace(self.Z)
+        return xp.sum(xp.astype(self.weight > 0, self.Z.dtype), axis=0)
+
+    @cached_property
+    def mean_square(self) -> float:
+        """That of all entries."""
+        xp = array_namespace(self.Z)
+        seen = xp.astype(self.weight > 0, self.Z.dtype)
+        return float(xp.sum(seen * self.Z**2) / xp.sum(seen))
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,11 +268,22 @@ def _with_series(table: Table, model: Smooth, rows: Rows, weight: Array) -> Rows
 
 def student_weights(table: Table, model: Smooth, rows: Rows) -> Array:
     """Return how much every entry counts: gross errors less."""
+    if model.freedom is None:
+        return table.weight
+    return _counting(table, model, _expected_squares(table, model, rows))
+
+
+def _expected_squares(table: Table, model: Smooth, rows: Rows) -> Array:
+    """The squared errors of all entries, with what is not known about their estimates."""
+    return (table.Z - rows.estimate(model)) ** 2 + rows.unsure(model) + rows.variance
+
+
+def _counting(table: Table, model: Smooth, squares: Array) -> Array:
+    """How much every entry counts beside its expected square."""
     nu = model.freedom
     if nu is None:
         return table.weight
-    off = (table.Z - rows.estimate(model)) ** 2 + rows.unsure(model) + rows.variance
-    return table.weight * (nu + 1) / (nu + off / model.noise)
+    return table.weight * (nu + 1) / (nu + squares / model.noise)
 
 
 def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth, Rows]:
@@ -298,10 +323,8 @@ def _with_learnt_series(table: Table, model: Smooth, rows: Rows, counts: Array) 
 
 def _with_noise(table: Table, model: Smooth, rows: Rows) -> Smooth:
     """The noise of every column."""
-    xp = array_namespace(table.Z)
-    off = (table.Z - rows.estimate(model)) ** 2 + rows.unsure(model) + rows.variance
-    count = xp.sum(xp.astype(table.weight > 0, table.Z.dtype), axis=0)
-    squares = xp.sum(student_weights(table, model, rows) * off, axis=0)
+    xp, off, count = array_namespace(table.Z), _expected_squares(table, model, rows), table.count
+    squares = xp.sum(_counting(table, model, off) * off, axis=0)
     # a column with few entries has about the noise of the others
     typical = xp.sum(squares) / xp.sum(count)
     return replace(model, noise=_floored((squares + typical) / (count + 1), table))
@@ -309,10 +332,7 @@ def _with_noise(table: Table, model: Smooth, rows: Rows) -> Smooth:
 
 def _floored(variance: Array, table: Table) -> Array:
     """Variances, none of which is so small beside the data that it amounts to none."""
-    xp = array_namespace(variance)
-    seen = xp.astype(table.weight > 0, table.Z.dtype)
-    size = float(xp.sum(seen * table.Z**2) / xp.sum(seen))
-    return positive(variance, FLOOR * (size or 1.0))
+    return positive(variance, FLOOR * (table.mean_square or 1.0))
 
 
 def _with_lengths(table: Table, model: Smooth, rows: Rows) -> Smooth:
@@ -413,7 +433,7 @@ def begun(
         A, B = like(Q / np.sqrt(values) @ turn, L), like(Q * np.sqrt(values) @ turn, L)
         rows = replace(rows, L=L @ A, covariance=A.T @ C @ A)
         R, D = R @ B, B.T @ D @ B
-    ones = 1 + 0 * R[:1, :][0, :] if R.shape[0] else 1 + 0 * L[0, :]
+    ones = like(np.ones(r), L)
     model = Smooth(
         R,
         D,
