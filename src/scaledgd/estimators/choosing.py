@@ -316,6 +316,7 @@ def choose(
     if data.size > LARGE:
         # what follows each other in time must stay together
         data = stretch(data, modes[0], large, seed) if modes else data.core(large, seed)
+        data = data.on_host()
     if most is None:
         most = max(1, min(LARGEST_RANK, min(data.shape) - 1, data.size // sum(data.shape)))
         if slim:

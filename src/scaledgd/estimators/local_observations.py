@@ -127,6 +127,12 @@ class LocalObservations(Observations):
             return other
         return replace(other, weight=xp.astype(self.weight, like.dtype))
 
+    def on_host(self) -> LocalObservations:
+        """Return the same in NumPy arrays: for small parts, where a device would mostly wait."""
+        index = None if self.index is None else tuple(map(host, self.index))
+        weight = None if self.weight is None else host(self.weight)
+        return LocalObservations(index, host(self.y), self.shape, weight, self.stamps)
+
     def scaled(self, size: float) -> LocalObservations:
         if self.__dict__.get("_scaled", (None,))[0] != size:
             self.__dict__["_scaled"] = size, self.with_values(scaled_by(self.y, size))

@@ -203,7 +203,7 @@ def joint(
 
         offsets = start
         if offsets is None:
-            blank = [random(n, 0.0)[:, :0] for n in problem.shape]
+            blank = (xp.zeros((n, 0), dtype=like.dtype, device=there) for n in problem.shape)
             offsets = Bordered(*blank)
         r = offsets.rank
         left = variance
@@ -212,9 +212,11 @@ def joint(
             left = 2 * float(problem.linearize(empty).value) / max(1, problem.size)
         left = max(left, 1e-300)
         each = math.sqrt(share * left / rank)
-        blocks = tuple(
-            _columns(B, r, random(n, math.sqrt(each)))
-            for B, n in zip(offsets.blocks, problem.shape, strict=True)
+        # L is solved for first, whatever it is
+        L, R = offsets.blocks
+        blocks = (
+            _columns(L, r, xp.zeros((L.shape[0], rank), dtype=like.dtype, device=there)),
+            _columns(R, r, random(R.shape[0], math.sqrt(each))),
         )
         F = offsets.with_blocks(blocks)
         first = Posterior.first(F, (1 - share) * left)
