@@ -192,6 +192,9 @@ def whitening(G: Array) -> Array:
     """Return T with Tᴴ G T = I on the range of a small positive semidefinite G, and 0 off it."""
     xp = array_namespace(G)
     unchecked = _unchecked(G, "cholesky_ex")
+    if unchecked is not None and not G.requires_grad:
+        # small, and a failed decomposition on a device costs more than the wait
+        return like(whitening(to_host(G)), G)
     if unchecked is not None and G.shape[0]:
         root, failed = unchecked(G)
         pivots = xp.real(xp.linalg.diagonal(root)) ** 2

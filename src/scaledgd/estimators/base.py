@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_torch_array
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -28,7 +28,7 @@ from .diagnostics import warn
 from .journal import Journal, log
 from .packing import fingerprint, host, plain
 from .progress import display, report
-from .reading import Kind, check_memory
+from .reading import Kind, check_memory, taken_in
 from .session import Outcome, Session
 
 Array = Any
@@ -373,11 +373,13 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _coordinates(self, index: Any) -> tuple[Array, ...]:
         check_is_fitted(self)
         if isinstance(index, (tuple, list)):
-            plain = [np.atleast_1d(host(i)) for i in index]
-            plain = [i if len(i) else i.astype(np.int64) for i in plain]
             example = self.factors_.blocks[0]
-            xp = array_namespace(example)
-            index = tuple(xp.asarray(i, device=device(example)) for i in plain)
+            xp, there = array_namespace(example), device(example)
+            given = list(map(taken_in, index))
+            if not all(is_torch_array(i) and is_torch_array(example) and i.ndim for i in given):
+                given = [np.atleast_1d(host(i)) for i in given]
+                given = [i if len(i) else i.astype(np.int64) for i in given]
+            index = tuple(xp.asarray(i, device=there) for i in given)
         return checks.index(index, self.factors_.shape)
 
     def reconstruct(self) -> Array:

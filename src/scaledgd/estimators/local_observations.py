@@ -191,7 +191,9 @@ class LocalObservations(Observations):
         reach = places[0]
         for place in places[1:]:
             reach = xp.where(place > reach, place, reach)
-        last = max(2, int(xp.sort(reach)[most]))
+        counts = backend(self.y).sums(reach, None, max(self.shape), self.y)
+        below = xp.cumulative_sum(xp.astype(counts, xp.float64))
+        last = max(2, int(xp.sum(xp.astype(below <= most, xp.int64))))
         chosen = xp.nonzero(reach < last)[0]
         index = tuple(xp.take(place, chosen) for place in places)
         shape = tuple(int(xp.max(i)) + 1 for i in index)
@@ -434,8 +436,7 @@ class LocalObservations(Observations):
         if self.index is None:
             whole = xp.reshape(xp.ones_like(self.y) if values is None else values, self.shape)
             return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
-        rows, n = self.index[mode], self.shape[mode]
-        return backend(self.y).sums(rows, values, n, self.y)
+        return self.operator.pattern.sums(values, mode, self.y)
 
     def along(self, mode: int, values: Array) -> Array:
         """One value per slice of a mode, repeated for every entry, in the shape of y."""

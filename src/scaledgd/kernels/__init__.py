@@ -6,7 +6,8 @@ systems. `backend` picks one from the arrays: this is the one place where the ki
 decides anything.
 
 `generic` is the reference, in array-API calls; `scipy` and `torch` use those libraries; `cpp` has
-compiled loops for real NumPy arrays, and `gpu` loops in Triton for CUDA tensors. A new backend is one subclass of `Generic` and one line below.
+compiled loops for real NumPy arrays, and `gpu` loops in Triton for CUDA tensors. A new backend is
+one subclass of `Generic` and one line below.
 """
 
 from __future__ import annotations

@@ -22,14 +22,17 @@ from ..design import (
 from ..entries import Pattern, jitter
 from ..generic import Generic
 from ..torch import Torch
-from .passes import row_sums, values_at
+from .passes import core_sums, counts_below, row_sums, tucker_values, values_at
 from .sorting import SMALL, Sorted
 from .systems import BLOCK, LONG, NUMBERS, PIECES, SINGLE, kept_of_piece, step, update
 
 Array = Any
 
-WIDEST = 128
+WIDEST = {torch.float32: 128, torch.float64: 64}
 """Largest system that is solved on the chip."""
+
+WIDE_CORE = 256
+"""Largest product of the two smaller ranks of a core whose entries are computed on the chip."""
 
 PROGRAMS = 16
 """Programs per multiprocessor."""
@@ -109,8 +112,12 @@ class Gpu(Torch):
         core: Array | None = None,
         y: Array | None = None,
     ) -> Array:
-        if core is not None or not suits(y, *modes) or not index[0].numel():
+        if not suits(y, core, *modes) or not index[0].numel():
             return super().gather(modes, index, core, y)
+        if core is not None:
+            if core.ndim != 3 or sorted(core.shape)[0] * sorted(core.shape)[1] > WIDE_CORE:
+                return super().gather(modes, index, core, y)
+            return _tucker_values(modes, index, core, y)
         A, B = (M.contiguous() for M in modes)
         m, q = index[0].shape[0], A.shape[1]
         Q = _power(q, 4)
@@ -121,6 +128,45 @@ class Gpu(Torch):
         less = A if y is None else y.contiguous()
         values_at[grid](i, j, A, B, less, found, m, Q, q, E, y is not None, num_warps=4)
         return found
+
+    def kth_magnitude(self, x: Array, k: int) -> Array:
+        if not suits(x):
+            return super().kth_magnitude(x, k)
+        return _kth_smallest(x.contiguous(), x.numel() - k)
+
+
+def _kth_smallest(x: Array, k: int) -> Array:
+    """Return the k-th smallest magnitude (k ≥ 0), digit by digit of its bits."""
+    single = x.dtype == torch.float32
+    size = torch.tensor([x.numel()], device=x.device)
+    prefix = torch.zeros(1, dtype=torch.int64, device=x.device)
+    block = 1024
+    programs = _programs(x, triton.cdiv(x.numel(), block))
+    counts = torch.empty((programs, 16), dtype=torch.int64, device=x.device)
+    for shift in (*range(27 if single else 59, 2, -4), 0):  # the sign is left out
+        counts_below[(programs,)](x, size, prefix, shift, counts, block, single, num_warps=4)
+        reached = torch.sum(counts, dim=0) <= k
+        prefix = prefix + (torch.sum(reached) << shift)
+    key = prefix.to(torch.int32) if single else prefix
+    return key.view(x.dtype)[0]
+
+
+def _tucker_values(modes: tuple[Array, ...], index: Index, core: Array, y: Array | None) -> Array:
+    """Return the entries of a Tucker decomposition of order 3, less y."""
+    # the core absorbs the factor of largest rank, which leaves the least per entry
+    lead = max(range(3), key=lambda k: core.shape[k])
+    j, k = (n for n in range(3) if n != lead)
+    small = torch.moveaxis(mode_product(core, modes[lead], lead), lead, 0).contiguous()
+    m, a, b = index[0].shape[0], core.shape[j], core.shape[k]
+    P, Q = _power(a, 1), _power(b, 1)
+    E = max(16, 2048 // (P * Q))
+    found = core.new_empty(m)
+    at = [index[n].contiguous() for n in (lead, j, k)]
+    tables = small, modes[j].contiguous(), modes[k].contiguous()
+    less = found if y is None else y.contiguous()
+    grid = (triton.cdiv(m, E),)
+    tucker_values[grid](*at, *tables, less, found, m, a, b, P, Q, E, y is not None, num_warps=4)
+    return found
 
 
 class GpuPattern(Pattern):
@@ -164,7 +210,10 @@ class GpuPattern(Pattern):
         kept: bool = False,
         summed: bool = True,
     ) -> tuple[Array, Array | None, Array | None]:
-        """Return squares and sums per row, and the residual in the order of the mode."""
+        """Return squares and sums per row, and the residual in the order of the mode.
+
+        An M of one row stands for as many as there are.
+        """
         entries, n, q = self.by(mode), self.shape[mode], M.shape[1]
         M = M.contiguous()
         x = M if x is None else x.contiguous()
@@ -196,7 +245,7 @@ class GpuPattern(Pattern):
                 sums,
                 squares,
                 q,
-                q,
+                q if M.shape[0] > 1 else 0,
                 kind,
                 Q,
                 E,
@@ -214,6 +263,17 @@ class GpuPattern(Pattern):
         found = self._passed(modes[1], 0, modes[0], y, kept=True, summed=False)[2]
         return self.by(0).measured(found)
 
+    def sums(self, values: Array | None, mode: int, like: Array) -> Array:
+        entries = self.by(mode)
+        if values is None:
+            return (entries.starts[1:] - entries.starts[:-1]).to(like.dtype)
+        if not suits(values):
+            return super().sums(values, mode, like)
+        ones = like.new_ones((1, 1))
+        sums = self._passed(ones, mode, w=entries.arranged(values))[1]
+        assert sums is not None
+        return sums[:, 0]
+
     def fuses(self, *arrays: Array) -> bool:
         return len(self.shape) == 2 and suits(*arrays)
 
@@ -227,6 +287,10 @@ class GpuPattern(Pattern):
 
     def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
         used = [M for k, M in enumerate(modes) if k != skip]
+        if skip is None and len(modes) == 3 and suits(weights, *modes):
+            ranks = sorted(M.shape[1] for M in modes)
+            if ranks[0] * ranks[1] <= WIDE_CORE and ranks[2] <= 128:
+                return self._core_sums(weights, modes)
         if skip is None or len(self.shape) != 2 or not suits(weights, *used):
             return super().contract(weights, modes, skip)
         same = weights is self.ones(weights)
@@ -234,6 +298,35 @@ class GpuPattern(Pattern):
         sums = self._passed(used[0], skip, w=w)[1]
         assert sums is not None
         return sums if skip == 0 else sums.T
+
+    def _core_sums(self, weights: Array, modes: tuple[Array, ...]) -> Array:
+        """Contract a tensor of order 3 with all its factors."""
+        lead = max(range(3), key=lambda k: modes[k].shape[1])
+        order = [*(k for k in range(3) if k != lead), lead]
+        tables = [modes[k].contiguous() for k in order]
+        a, b, c = (M.shape[1] for M in tables)
+        P, Q, R = _power(a, 4), _power(b, 4), _power(c)
+        E, m = 32, self.index[0].shape[0]
+        programs = _programs(weights, triton.cdiv(m, E), 8)
+        sums = weights.new_empty((programs, R, P, Q))
+        core_sums[(programs,)](
+            *(self.index[k].contiguous() for k in order),
+            *tables,
+            weights.contiguous(),
+            sums,
+            torch.tensor([m], device=weights.device),
+            a,
+            b,
+            c,
+            P,
+            Q,
+            R,
+            E,
+            _precision(weights),
+            num_warps=4,
+        )
+        whole = torch.sum(sums, dim=0, dtype=torch.float64)[:c, :a, :b].to(weights.dtype)
+        return torch.moveaxis(whole, (1, 2, 0), order).contiguous()
 
     # ---- systems of rows
 
@@ -292,7 +385,9 @@ class GpuPattern(Pattern):
         M, own, given, mode = system.M, system.own, system.given, system.mode
         r, q = system.variance.shape[1], M.shape[1]
         arrays = x, y, M, system.ridge, own, given, root
-        if len(self.shape) != 2 or not suits(*arrays) or not 0 < r <= WIDEST or q > r + 1:
+        if len(self.shape) != 2 or not suits(*arrays) or q > r + 1:
+            return None
+        if not 0 < r <= WIDEST[M.dtype]:
             return None
         n, Q, border = self.shape[mode], _power(r), q > r
         table = _padded(M[:, :r], Q)
@@ -333,7 +428,7 @@ class GpuPattern(Pattern):
             (solved, variance, numbers),
             Q * Q + Q + 1,
             (r, q, jitter(M), LEAST[M.dtype]),
-            (root is not None, border, given is not None, _precision(M, "tf32")),
+            (root is not None, border, given is not None, _precision(M)),
         )
         whole = level.to(torch.float64) * whole
         total = whole[: Q * Q].reshape(Q, Q)[:r, :r]
@@ -349,8 +444,9 @@ class GpuPattern(Pattern):
         loops = isinstance(design, Rows) or (
             isinstance(design, Contracted) and len(design.modes) == 2
         )
-        narrow = design.width <= WIDEST
-        return loops and narrow and suits(*arrays, root, system.ridge, *design.arrays)
+        if not loops or not suits(*arrays, root, system.ridge, *design.arrays):
+            return False
+        return design.width <= WIDEST[design.arrays[0].dtype]
 
     def step_rows(
         self,
@@ -428,7 +524,7 @@ class GpuPattern(Pattern):
                 root is not None,
                 kind,
                 system.spread,
-                _precision(table, "tf32x3"),
+                _precision(table),
             ),
         )
         moved = steps[:, :q] @ T.T
@@ -445,6 +541,6 @@ def _with(root: Array | None, kept: Array | None, dtype: Any) -> Array | None:
     return kept.to(dtype) if root is None else root * kept
 
 
-def _precision(like: Array, single: str) -> str:
-    """Return how products are computed: exactly in double precision."""
-    return "ieee" if like.dtype == torch.float64 else single
+def _precision(like: Array) -> str:
+    """Return how tensor cores multiply: in single precision, by three products of TF32."""
+    return "ieee" if like.dtype == torch.float64 else "tf32x3"

@@ -1,11 +1,10 @@
 """The small systems of rows on a GPU: formed, inverted and solved without leaving the chip.
 
 A program goes through the entries of a row in blocks, adds up their system in registers, and
-inverts it there. Gram matrices of single-precision data are summed by tensor cores. In `update` the
-products are TF32, accurate to about three digits. That is enough, because rows are not solved for
-but moved: by the inverse times a gradient that is computed in full precision. An inexact system
-changes how fast a fit converges, and not where it ends. In `step`, which may be used only once,
-each product is the sum of three of TF32, which is nearly full precision.
+inverts it there. Gram matrices of single-precision data are summed by tensor cores, each product
+by three of TF32, which is nearly full precision. Gradients are summed in full precision, and rows
+are not solved for but moved: by the inverse times the gradient. So rounding in a system changes how
+fast a fit converges, and not where it ends.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ def _inverse_by_blocks(A, room, Q: tl.constexpr, N: tl.constexpr, least):
     k = tl.arange(0, Q)
     n = tl.arange(0, N)
     same = n[:, None] == n[None, :]
-    for first in range(0, Q, N):
+    # loads of the next block must wait for what this one stores
+    for first in tl.range(0, Q, N, num_stages=1):
         mine = (k >= first) & (k < first + N)
         tl.debug_barrier()
         at = room + k[:, None] * N + (k - first)[None, :]
@@ -266,8 +266,8 @@ def update(
 ):
     """Solve for rows x of x Mᵀ + own givenᵀ, where M and given are uncertain.
 
-    M has shape (n, Q), padded with zeros, and so has U, the variances of its rows in some units. The
-    last column of a system may be a border, which is the first column of `beside`, followed by
+    M has shape (n, Q), padded with zeros, and so has U, the variances of its rows in some units.
+    The last column of a system may be a border, which is the first column of `beside`, followed by
     `given` and its variance.
     """
     k = tl.arange(0, Q)
