@@ -80,13 +80,13 @@ def taken_in(x: Any) -> Any:
     if int(x.__dlpack_device__()[0]) not in CUDA:
         return x
     try:
-        import torch
+        import torch.utils.dlpack
     except ImportError:
         raise ImportError(
             f"{type(x).__module__} arrays on a GPU are fitted by PyTorch: pip install torch, or "
             "copy them to the host"
         ) from None
-    return torch.from_dlpack(x)
+    return torch.utils.dlpack.from_dlpack(x)
 
 
 def read_matrix(
