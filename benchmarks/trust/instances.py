@@ -352,7 +352,10 @@ def _measured(rng: Any, recipe: Recipe, truth: Array) -> Data:
 
 
 def determined(recipe: Recipe, data: Data) -> bool:
-    """Whether an instance has an answer: entries abound, and the noise is below the signal."""
+    """Whether an instance has an answer: entries abound, and the noise is below the signal.
+
+    Where some are grossly wrong, they are so in every slice for less than a third.
+    """
     count = int(data.seen.sum())
     alike = not recipe.spread and not recipe.heavy
     return (
@@ -361,8 +364,21 @@ def determined(recipe: Recipe, data: Data) -> bool:
         and recipe.rank > 0
         and alike
         and _each_line(data, recipe.rank + 2)
+        and (not recipe.outliers or _mostly_right(recipe, data))
         and math.log10(max(recipe.noise, 1e-300)) < -recipe.decay + 0.5
     )
+
+
+def _mostly_right(recipe: Recipe, data: Data) -> bool:
+    """Whether less than a third of the entries of every slice are grossly wrong."""
+    off = np.abs((data.given - data.truth) / recipe.scale)
+    level = np.nanstd(data.truth / recipe.scale) * (4 + 4 * recipe.noise)
+    wrong = np.where(data.seen, off > level + 1, False)
+    for axis in range(wrong.ndim):
+        others = tuple(k for k in range(wrong.ndim) if k != axis)
+        if np.any(3 * wrong.sum(axis=others) >= data.seen.sum(axis=others)):
+            return False
+    return True
 
 
 def _each_line(data: Data, least: int) -> bool:

@@ -22,6 +22,7 @@ from .packing import host
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
+from .vouching import DOUBT
 
 Array = Any
 
@@ -99,6 +100,8 @@ class EntrywiseEstimator(LowRankEstimator):
         found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
         if not rank and model.in_time is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
+        if any(step.get("why") == DOUBT for step in model.trail):
+            found.append(f"{DOUBT}: do not rely on it, and leave rank, center and scale open")
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")

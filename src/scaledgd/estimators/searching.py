@@ -16,6 +16,7 @@ from .scaling import Choice, table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
+from .vouching import determinable
 from .wishes import Wishes
 
 
@@ -50,7 +51,8 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
     seed_of = seed if wishes.rank is None else 0
-    plan = choose(session, data, plans, unlike, seed_of, wishes.rank, modes)
+    given = None if wishes.rank is None else min(wishes.rank, determinable(data, 0.8))
+    plan = choose(session, data, plans, unlike, seed_of, given, modes)
     reading, scaled, blank = plan.prepared(data)
     if plan.in_time:
         here = session.with_reading(reading)

@@ -238,6 +238,15 @@ def positive(x: Array, least: float | None = None) -> Array:
     return xp.where(x > tiny, x, xp.zeros_like(x) + tiny)
 
 
+def not_negative(x: Array) -> Array:
+    """Return variances that were computed as differences, of which rounding may leave less than 0.
+
+    What is not a number stays so.
+    """
+    xp = array_namespace(x)
+    return xp.where(x < 0, xp.zeros_like(x), x)
+
+
 def swapped(pair: Pair, k: int, new: Array) -> Pair:
     """Return a pair with another member k."""
     return (new, pair[1]) if k == 0 else (pair[0], new)
