@@ -19,7 +19,7 @@ from .diagnostics import MOST
 from .fitting import degrees
 from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
 from .local_observations import LocalObservations
-from .matrix_model import TableFit
+from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MULTIPLE
 from .robust import fit_robust, levels, rejecting, rejection, settle
@@ -29,7 +29,7 @@ from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
 from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import Units, robust_column_units
-from .vouching import DOUBT, determinable, middle_errors, parts_of, squared
+from .vouching import determinable, middle_errors, parts_of, squared
 from .wishes import Wishes
 
 Array = Any
@@ -104,8 +104,7 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
         return found
     if _by_columns(wishes):
         return _medians_alone(data)
-    trail = [*found.reading.trail, {"rank": table_factors(found.state).rank, "why": DOUBT}]
-    return replace(found, reading=replace(found.reading, trail=trail))
+    return doubted(found)
 
 
 def _by_columns(wishes: Wishes) -> bool:

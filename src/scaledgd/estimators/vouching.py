@@ -16,6 +16,9 @@ Pairs = list[tuple[LocalObservations, LocalObservations]]
 DOUBT = "means of columns predict held-out entries better than this fit"
 """What the trail of a fit says that is given though it should not be trusted."""
 
+OFFSETS = "offsets alone predict held-out entries better"
+"""What it says of offsets that are given in place of a fit."""
+
 FEWEST = 20
 """Number of entries below which none are held out."""
 
