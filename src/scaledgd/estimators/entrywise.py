@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from .base import LowRankEstimator
-from .diagnostics import DataWarning, too_many_rejected, undetermined, warn
+from .diagnostics import DataWarning, mostly_rejected, too_many_rejected, undetermined, warn
 from .entry_table import EntryTable
 from .local_observations import LocalObservations
 from .models import EntrywiseModel
@@ -105,7 +105,7 @@ class EntrywiseEstimator(LowRankEstimator):
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")
-        return found
+        return found + ([] if rejected else mostly_rejected(self))
 
     def _same_library(self, data: LocalObservations) -> None:
         if not same_library(data, self._model.observations):
