@@ -428,5 +428,4 @@ SIDES = ("row", "column")
 
 def _ridge(posterior: Posterior, F: Bordered, k: int, coverage: Any) -> Array:
     """The ridge of block k; that of a column without variance is bounded, also without noise."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return posterior.ridge(F, k, coverage)
+    return posterior.ridge(F, k, coverage)

@@ -125,9 +125,12 @@ class Posterior:
         -------
         array of shape (q_k,)
         """
-        ridge = self.noise / self.prior[k]
-        xp = array_namespace(ridge)
-        return xp.where(ridge < HOLD, ridge, xp.zeros_like(ridge) + HOLD)
+        prior = self.prior[k]
+        xp = array_namespace(prior)
+        # of a column without variance nothing is left, also where there is no noise
+        known = prior > self.noise / HOLD
+        ridge = self.noise / xp.where(known, prior, xp.ones_like(prior))
+        return xp.where(known, ridge, xp.zeros_like(ridge) + HOLD)
 
     def balanced(self, F: Rows) -> tuple[Rows, Posterior]:
         """Return factors of the same X whose second moments are diagonal and equal.
