@@ -4,7 +4,8 @@
 does not have yet, and prints the failures of all. Every instance follows from ``--seed`` and its
 number: ``--only 17`` runs it alone, ``--shrink 17`` looks for the smallest case that fails like it.
 ``--report trust.jsonl`` prints the failures that a file has. A run may be ended at any time, and
-continued. Times are CPU seconds.
+continued. Times are CPU seconds. ``--kills 300 --files 2000 --interrupts 60 --threads 8 --forks 3``
+tries other promises instead of instances.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
 from .instances import drawn
@@ -23,6 +25,15 @@ from .judge import judged, verdict
 from .processes import apart, one_thread
 from .record import Line, Record, failed, kinds, shown, table
 from .shrink import shrunk
+
+PROMISES = {
+    "kills": "kill processes that save, checkpoint or write tables",
+    "files": "read corrupted models and mangled tables",
+    "interrupts": "interrupt fits",
+    "threads": "fit in as many threads at once",
+    "forks": "fork after a fit, and fit in the child",
+}
+"""Other promises than those about answers, each tried so many times."""
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
@@ -40,6 +51,8 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="run the recorded failures again")
     parser.add_argument("--only", type=int, help="run one instance, and print all about it")
     parser.add_argument("--shrink", type=int, help="print the smallest case that fails like this")
+    for name, what in PROMISES.items():
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=what)
     return parser.parse_args(arguments)
 
 
@@ -78,6 +91,13 @@ def results(given: argparse.Namespace) -> Iterator[Line]:
 def main(arguments: list[str] | None = None) -> int:
     """Run instances, or one, or look for a smaller one; return 1 if something failed."""
     given = parsed(arguments)
+    promised = {name: getattr(given, name) for name in PROMISES if getattr(given, name)}
+    if promised:
+        from ..estimators import run_part
+        from .promises import PARTS
+
+        parts = {name: partial(PARTS[name], count) for name, count in promised.items()}
+        return sum(run_part(name, part, PROMISES[name]) for name, part in parts.items())
     if given.report is not None:
         lines = [line for path in given.report for line in Record(path).lines()]
         print("\n".join([*table(lines), *kinds(lines)]))
