@@ -25,6 +25,8 @@ PATIENCE = 2
 """Multiple of that after which a fit is ended."""
 WORSE = 1.1
 """Ratio to the error of column means from which on an answer is bad."""
+FEW = 20
+"""Entries that say too little."""
 ROUNDING = 1e-6
 """Error, as a share of the size of the data, below which nothing is bad."""
 
@@ -199,11 +201,11 @@ def _labelled(recipe: Recipe, X: Array) -> Any:
 def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
     """Return errors of an estimate and of simple ones, as shares of the size of the truth.
 
-    They are those of entries that were not seen; of all, if all were seen or some are wrong.
+    They are those of entries that were not seen; of all, if few were not seen or some are wrong.
     Columns count equally. Simple estimates are medians where errors are expected.
     """
     judged = ~data.seen
-    if recipe.robust or not judged.any():
+    if recipe.robust or judged.sum() < FEW:
         judged = np.ones_like(judged)
     unit = np.std(data.truth / recipe.scale, axis=0) if recipe.spread else None
     typical = float(np.std(data.truth / recipe.scale)) or 1.0

@@ -34,7 +34,7 @@ from .session import Session
 from .timed import SWEEPS as SWEEPS_IN_TIME
 from .timed import Timed, fit_timed, stretch
 from .units import Units, column_units
-from .vouching import DOUBT, middle_errors, own_units, squared
+from .vouching import DOUBT, OFFSETS, middle_errors, own_units, squared
 
 Array = Any
 Trail = list[dict[str, Any]]
@@ -476,6 +476,8 @@ class _Contest:
         """Return the trail, and a doubt if means predict better where all columns count alike."""
         if self.session.out_of_time:
             return self.trail
+        if self.winner.plan.start == "offsets":
+            return [*self.trail, {"rank": 0, "why": OFFSETS}]
         unit = own_units(data)
         part = array_namespace(unit).concat([test.coordinates[1] for _, test in self.pairs])
         share = array_namespace(unit).take((self.unit / unit) ** 2, part)

@@ -22,7 +22,7 @@ from .packing import host
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
-from .vouching import DOUBT
+from .vouching import DOUBT, against
 
 Array = Any
 
@@ -100,7 +100,7 @@ class EntrywiseEstimator(LowRankEstimator):
         found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
         if not rank and model.in_time is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
-        if any(step.get("why") == DOUBT for step in model.trail):
+        if against(model.trail) == DOUBT:
             found.append(f"{DOUBT}: do not rely on it, and leave rank, center and scale open")
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:

@@ -150,8 +150,9 @@ def _reproduced(
 ) -> State | None:
     """The fit of least rank, among those that gaps suggest, that reproduces the data."""
     outcome = session.outcome.copy()
+    offsets = sum(B.shape[0] * (B.shape[1] - F.rank) for B in F.blocks)
     for rank in _candidates(F):
-        if rank > most or data.size < 1.3 * degrees(rank, data.shape):
+        if rank > most or data.size < 1.3 * (degrees(rank, data.shape) + offsets):
             break
         exact = alternate(session, problem, truncated(F, rank), "exact")
         if fits(session, exact):

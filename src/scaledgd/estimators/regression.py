@@ -33,7 +33,7 @@ from .regression_model import RegressionModel
 from .session import Session
 from .tucker import degrees, possible
 from .uncertainty import check_level, conformal_scores
-from .vouching import OFFSETS
+from .vouching import OFFSETS, against
 
 Array = Any
 
@@ -251,7 +251,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             model = replace(model, scores=scores)
         super()._conclude(model, held, kind)
         self.diagnostics_ = []
-        if any(step.get("why") == OFFSETS for step in model.trail):
+        if against(model.trail) == OFFSETS:
             self.diagnostics_ = [
                 "held-out measurements are predicted better without any coefficient: the estimate "
                 "is the intercept only"

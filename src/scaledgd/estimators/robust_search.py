@@ -29,7 +29,7 @@ from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
 from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import Units, robust_column_units
-from .vouching import determinable, middle_errors, parts_of, squared
+from .vouching import MEDIANS, determinable, middle_errors, parts_of, squared
 from .wishes import Wishes
 
 Array = Any
@@ -247,7 +247,7 @@ def _medians_alone(data: LocalObservations) -> TableFit:
     choice, size = Choice("columns", robust=True), data.magnitude()
     normal = data.scaled(size)
     start = replace(empty(normal, choice), R=normal.medians(1)[:, None])
-    trail = [{"rank": 0, "why": "medians predict held-out entries better"}]
+    trail = [{"rank": 0, "why": MEDIANS}]
     state = normal.problem().linearize(start)
     limit = MULTIPLE * normal.residual_scale(start)
     return TableFit(Reading(size=size, choice=choice, trail=trail), state, None, limit)
@@ -309,7 +309,7 @@ def _by_student(
     blank = empty(normal, choice)
     start = replace(blank, R=normal.medians(1)[:, None])
     here, problem = session.with_reading(reading), normal.problem()
-    how = Joint(most, SHARE, units is not None and narrow(data), FREEDOM)
+    how = Joint(most, SHARE, units is not None, FREEDOM)
     state = fit_joint(here, problem, normal, how.begun(normal, problem, start), how)
     rank = table_factors(state).rank
     trail = [{"rank": rank, "why": "supported by the data"}]

@@ -24,7 +24,7 @@ from .tensor_search import fit_auto
 from .tensor_vouching import offsets_alone
 from .tensor_ways import ended
 from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible, spectra
-from .vouching import OFFSETS
+from .vouching import OFFSETS, against
 
 Array = Any
 
@@ -230,7 +230,7 @@ class _TensorEstimator(EntrywiseEstimator):
 
     def _diagnosed(self) -> list[str]:
         data, found = self._model.observations, super()._diagnosed()
-        if any(step.get("why") == OFFSETS for step in self._model.trail):
+        if against(self._model.trail) == OFFSETS:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         if data.size < degrees(self.rank_, data.shape):
             found.append("there are fewer observations than degrees of freedom")

@@ -11,6 +11,7 @@ from .local_observations import LocalObservations
 from .observations import Observations
 
 Array = Any
+Trail = list[dict[str, Any]]
 Pairs = list[tuple[LocalObservations, LocalObservations]]
 
 DOUBT = "means of columns predict held-out entries better than this fit"
@@ -19,11 +20,20 @@ DOUBT = "means of columns predict held-out entries better than this fit"
 OFFSETS = "offsets alone predict held-out entries better"
 """What it says of offsets that are given in place of a fit."""
 
+MEDIANS = "medians predict held-out entries better"
+"""What it says of medians that are given in place of a fit."""
+
 FEWEST = 20
 """Number of entries below which none are held out."""
 
 SEVERAL = 100
 """Held-out entries that are wanted at least."""
+
+
+def against(trail: Trail) -> str:
+    """Return what the trail of a fit says against it, or ""."""
+    found = [str(step["why"]) for step in trail if step.get("why") in (DOUBT, OFFSETS, MEDIANS)]
+    return found[-1] if found else ""
 
 
 def middles(data: LocalObservations, robust: bool = False) -> Array:
