@@ -51,7 +51,19 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
         )
     if better(offsets, errors):
         return OFFSETS
-    return DOUBT if better(means, errors) else ""
+    # where slices of the last mode have units of their own, all count alike
+    unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
+    return DOUBT if better(means, errors) or better(means / unit, errors / unit) else ""
+
+
+def _own_squares(fit: LocalObservations, test: LocalObservations) -> Array:
+    """The variance of the slice of the last mode that an entry lies in; a typical one if none."""
+    xp, last = array_namespace(fit.y), len(fit.shape) - 1
+    counts = fit.counts(last)
+    squares = fit.squares(last) / xp.where(counts > 1, counts, xp.ones_like(counts))
+    known = (counts >= 4) & (squares > 1e-20)
+    typical = float(xp.mean(squares[known])) if bool(xp.any(known)) else 1.0
+    return xp.take(xp.where(known, squares, typical + 0 * squares), test.coordinates[last])
 
 
 def _middle_errors(fit: LocalObservations, test: LocalObservations, robust: bool) -> Array:
