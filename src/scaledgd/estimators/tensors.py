@@ -170,8 +170,10 @@ class _TensorEstimator(EntrywiseEstimator):
         trail: list[dict[str, Any]] = [{"rank": ranks, "why": "given"}]
         if ranks is None:
             here = session.with_reading(reading)
-            ranks, trail = choose_ranks(here, normal, outliers, seed)
-            ranks = ranks if bound is None else possible(tuple(map(min, ranks, bound)), data.shape)
+            ranks, trail, start = choose_ranks(here, normal, outliers, seed)
+            if not within(ranks, bound):
+                assert bound is not None
+                ranks, start = possible(tuple(map(min, ranks, bound)), data.shape), None
         reading = replace(reading, trail=trail)
         asked = Asked(ranks, centers, outliers, ridge)
         return fit_given(session, normal, reading, asked, start, seed)
