@@ -201,6 +201,8 @@ def whitening(G: Array) -> Array:
         small = xp.min(pivots) <= 10 * G.shape[0] * epsilon(G) * xp.max(pivots)
         T = adjoint(xp.linalg.solve_triangular(root, identity(G.shape[0], like=G), upper=False))
         return xp.where((failed != 0) | small, xp.full_like(T, math.nan), T)
+    if not G.shape[0]:
+        return G
     values, vectors = xp.linalg.eigh(G)
     seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
     root = xp.where(seen, 1 / xp.sqrt(xp.where(seen, values, xp.ones_like(values))), 0 * values)

@@ -217,11 +217,12 @@ def observed(values: Array, seconds: Array | None = None) -> LocalObservations:
         Times of the rows.
     """
     from ..estimators.local_observations import LocalObservations
+    from ..estimators.stamps import of_seconds
 
     seen = ~np.isnan(values)
     index = np.unravel_index(np.flatnonzero(seen), values.shape)
     small = tuple(i.astype(np.int32) for i in index)
-    stamps = () if seconds is None else (seconds, None)
+    stamps = () if seconds is None else (of_seconds(seconds), None)
     return LocalObservations(small, values[seen], values.shape, None, stamps)
 
 
@@ -331,7 +332,7 @@ def _fit(model: Any, data: LocalObservations | Array) -> None:
         if not isinstance(data, np.ndarray) and data.stamps:
             values = np.full(data.shape, np.nan)
             values[data.coordinates] = data.y
-            model.fit(_framed(values, (1e6 * data.stamps[0]).round().astype("datetime64[us]")))
+            model.fit(_framed(values, data.stamps[0].astype("datetime64[ns]")))
         elif not isinstance(data, np.ndarray):
             model.fit_entries(data.coordinates, data.y, data.shape)
         else:

@@ -9,7 +9,7 @@ import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from .packing import fingerprint, host, plain
 from .progress import display, report
 from .reading import Kind, check_memory, taken_in
 from .session import Outcome, Session
+from .vouching import DOUBT, against
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -332,6 +333,12 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             setattr(self, name, value)
 
     def _finish(self, outcome: Outcome, loud: bool) -> None:
+        doubt = against(self._model.trail) if loud else ""
+        if doubt:
+            # offsets in place of a fit have converged, whatever became of that
+            plain = doubt != DOUBT
+            status = doubt if plain else f"{outcome.status}; {doubt}"
+            outcome = replace(outcome, converged=plain or outcome.converged, status=status)
         self.converged_ = outcome.converged
         self.status_ = outcome.status
         self.history_ = outcome.history

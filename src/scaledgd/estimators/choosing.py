@@ -34,6 +34,7 @@ from .session import Session
 from .timed import SWEEPS as SWEEPS_IN_TIME
 from .timed import Timed, fit_timed, stretch
 from .units import Units, column_units
+from .vouching import DOUBT, OFFSETS, middle_errors, own_units, squared
 
 Array = Any
 Trail = list[dict[str, Any]]
@@ -334,26 +335,30 @@ def choose(
             break
     if slim:
         contest.smooth(modes)
+        contest.vouch(plans)
         best = contest.winner
-        return replace(best.plan, rank=most, trail=contest.trail)
-    if given is not None:
+        return replace(best.plan, rank=most, trail=contest.doubted(data))
+    open_ended = given is None or most > LARGEST_RANK
+    if not open_ended:
         contest.resize(most)
     contest.smooth(modes)
     in_time = contest.winner.plan.in_time
-    if given is None:
+    if open_ended:
         contest.widen(most if not in_time else min(most, LARGEST_IN_TIME))
     if not in_time:
         contest.vary()
         contest.grow(most)
         contest.simplify()
+    contest.vouch(plans)
     best = contest.winner
-    plan, joint = replace(best.plan, trail=contest.trail), best.plan.start == "joint"
+    trail = contest.doubted(data)
+    plan, joint = replace(best.plan, trail=trail), best.plan.start == "joint"
     if whole is data:
-        return replace(plan, begun=best.state) if joint and given is None else plan
+        return replace(plan, begun=best.state) if joint and open_ended else plan
     rank = min(plan.rank, table_factors(best.state).rank + 4)
-    rank = rank if joint and given is None else plan.rank
+    rank = rank if joint and open_ended else plan.rank
     why = {"rank": rank, "why": "chosen on the densest part"}
-    return replace(plan, rank=rank, trail=[*contest.trail, why])
+    return replace(plan, rank=rank, trail=[*trail, why])
 
 
 class _Contest:
@@ -410,10 +415,9 @@ class _Contest:
                 break
         xp = array_namespace(found[0].errors)
         errors = xp.concat([one.errors for one in found])
-        new = replace(found[0], errors=errors)
         surprise = [one.surprise for one in found if one.surprise is not None]
-        if surprise:
-            new = replace(new, plan=replace(plan, caution=_caution(xp.concat(surprise))))
+        caution = _caution(xp.concat(surprise)) if surprise else 1.0
+        new = replace(found[0], errors=errors, plan=replace(found[0].plan, caution=caution))
         self.trail.append(
             {
                 "start": plan.start,
@@ -436,13 +440,7 @@ class _Contest:
     def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
         """Squared errors at held-out entries, in units of the columns."""
         index = test.coordinates
-        unit = array_namespace(self.unit).take(self.unit, index[1])
-
-        def judge(F: Bordered | Timed) -> Array:
-            off = (reading.values(F, index) - test.flat) / unit
-            return off * off if test.weight is None else off * off * test.weight
-
-        return judge
+        return lambda F: squared(test, reading.values(F, index), self.unit)
 
     def widen(self, most: int) -> None:
         """Try larger ranks as long as all columns are needed, and help."""
@@ -467,6 +465,31 @@ class _Contest:
         self.enter(replace(best.plan, start="offsets"))
         if self.session.out_of_time or better(best.errors, self.winner.errors):
             self.best = best
+
+    def vouch(self, plans: tuple[Plan, ...]) -> None:
+        """Try all offsets alone if means of columns predict better."""
+        if self.session.out_of_time or not better(self._means, self.winner.errors):
+            return
+        for plan in plans:
+            self.enter(replace(plan, start="offsets"))
+
+    def doubted(self, data: LocalObservations) -> Trail:
+        """Return the trail, and a doubt if means predict better where all columns count alike."""
+        if self.session.out_of_time:
+            return self.trail
+        if self.winner.plan.start == "offsets":
+            return [*self.trail, {"rank": 0, "why": OFFSETS}]
+        unit = own_units(data)
+        part = array_namespace(unit).concat([test.coordinates[1] for _, test in self.pairs])
+        share = array_namespace(unit).take((self.unit / unit) ** 2, part)
+        if not better(share * self._means, share * self.winner.errors):
+            return self.trail
+        return [*self.trail, {"rank": table_factors(self.winner.state).rank, "why": DOUBT}]
+
+    @cached_property
+    def _means(self) -> Array:
+        """The squared errors of means of columns."""
+        return middle_errors(self.pairs, self.unit)
 
     def smooth(self, modes: tuple[int, ...]) -> None:
         """Try what neighbours in time add, and what they tell alone."""

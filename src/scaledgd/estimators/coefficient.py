@@ -207,7 +207,8 @@ def choose_coefficient(
     m, shape = data.size, data.shape
     if wanted is not None:
         if ridge is not None:
-            return wanted, ridge, [{"rank": wanted, "ridge": ridge, "why": "given"}]
+            trail = _best(session, data, [(wanted, ridge)], rng)[1]
+            return wanted, ridge, [*trail, {"rank": wanted, "ridge": ridge, "why": "given"}]
         if m >= 1.5 * degrees(wanted, shape):
             quick = fit_coefficient(session.apart(1e-6, 60), data, wanted, 0.0)
             exact = float(quick.value) <= 1e-8 * float(quick.problem.value_at_zero)
@@ -229,6 +230,12 @@ def choose_coefficient(
     return ranks, found, trail
 
 
+def useless(data: Measurements, trail: Trail) -> bool:
+    """Whether no candidate predicted held-out measurements better than the intercept alone."""
+    seen = [step["held_out"] for step in trail if step.get("held_out") is not None]
+    return bool(seen) and not min(seen) < float(array_namespace(data.y).mean(data.y**2))
+
+
 def _best(
     session: Session,
     data: Measurements,
@@ -238,12 +245,12 @@ def _best(
     """Choose ranks and ridge by held-out measurements, a fifth of them, twice."""
     xp, m = array_namespace(data.y), data.size
     order = rng.permutation(m)
-    folds = [order[k::5] for k in range(2)] if m >= 10 else []
+    folds = [order[k::5] for k in range(2)] if m >= 5 else []
     trail: Trail = []
     best: tuple[float, tuple[Ranks, float]] = math.inf, candidates[0]
     for ranks, ridge in candidates:
         total = _held_out_error(session, data, folds, ranks, ridge)
-        trail.append({"rank": ranks, "ridge": ridge, "held_out": total})
+        trail.append({"rank": ranks, "ridge": ridge, "held_out": total if folds else None})
         if total < 0.98 * best[0]:
             best = total, (ranks, ridge)
         if total <= 1e-8 * float(xp.mean(data.y * data.y)) or session.out_of_time:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from .base import LowRankEstimator
-from .diagnostics import DataWarning, too_many_rejected, undetermined, warn
+from .diagnostics import DataWarning, mostly_rejected, too_many_rejected, undetermined, warn
 from .entry_table import EntryTable
 from .local_observations import LocalObservations
 from .models import EntrywiseModel
@@ -22,6 +22,7 @@ from .packing import host
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
+from .vouching import DOUBT, against
 
 Array = Any
 
@@ -99,10 +100,12 @@ class EntrywiseEstimator(LowRankEstimator):
         found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
         if not rank and model.in_time is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
+        if against(model.trail) == DOUBT:
+            found.append(f"{DOUBT}: do not rely on it, and leave rank, center and scale open")
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")
-        return found
+        return found + ([] if rejected else mostly_rejected(self))
 
     def _same_library(self, data: LocalObservations) -> None:
         if not same_library(data, self._model.observations):

@@ -41,7 +41,7 @@ class LocalObservations(Observations):
     weight : array like y, optional
         Of mean 1.
     stamps : tuple of numpy arrays of shape (n_k,) or None, one per mode
-        Times of the slices of a mode, in seconds; empty if there are none.
+        Times of the slices of a mode, in nanoseconds; empty if there are none.
     """
 
     index: Index | None

@@ -10,7 +10,7 @@ from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
 from ..variational import current
-from .choosing import FIRST_RANK, Plan
+from .choosing import FIRST_RANK, LARGEST_RANK, Plan
 from .fitting import alternate, believed, degrees, first_factors, fits, least_squares
 from .growing import begin, checked, fit_grown
 from .joint import Joint, fit_joint, noise_share, supported
@@ -19,6 +19,7 @@ from .observations import Observations
 from .packing import host
 from .scaling import singular, table_factors, truncated
 from .session import Session
+from .vouching import determinable
 
 PROBE = 12
 """Sweeps after which it is clear whether noise remains."""
@@ -92,7 +93,12 @@ def fit_exact(
         A rank that is given.
     """
     most = min(min(data.shape) - 1, max(1, data.size // sum(data.shape)), FIRST_RANK)
-    bound = max(1, most) if rank is None else min(rank, *data.shape)
+    # a larger rank reproduces anything
+    bound = max(1, most) if rank is None else min(rank, determinable(data, 0.8))
+    if rank is not None and bound > 2 * LARGEST_RANK:
+        exact = fit_exact(session, data, start, LARGEST_RANK)
+        if exact is not None or session.out_of_time:
+            return exact
     problem, how = data.problem(), Joint(bound, sweeps=PROBE, fine=3e-3)
     outcome = session.outcome.copy()
     if rank is not None and plenty(data, bound):
@@ -144,8 +150,9 @@ def _reproduced(
 ) -> State | None:
     """The fit of least rank, among those that gaps suggest, that reproduces the data."""
     outcome = session.outcome.copy()
+    offsets = sum(B.shape[0] * (B.shape[1] - F.rank) for B in F.blocks)
     for rank in _candidates(F):
-        if rank > most or data.size < 1.3 * degrees(rank, data.shape):
+        if rank > most or data.size < 1.3 * (degrees(rank, data.shape) + offsets):
             break
         exact = alternate(session, problem, truncated(F, rank), "exact")
         if fits(session, exact):

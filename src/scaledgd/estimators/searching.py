@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from array_api_compat import array_namespace
+
 from .choosing import LARGE, Plan, candidates, choose
+from .comparing import better
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
 from .local_observations import LocalObservations
-from .matrix_model import TableFit
+from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .planned import TINY, fit_exact, fit_planned, plenty
 from .robust_search import search_robust
@@ -16,6 +19,7 @@ from .scaling import Choice, table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
+from .vouching import determinable, middle_errors, own_units, parts_of, squared
 from .wishes import Wishes
 
 
@@ -50,7 +54,8 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
     seed_of = seed if wishes.rank is None else 0
-    plan = choose(session, data, plans, unlike, seed_of, wishes.rank, modes)
+    given = None if wishes.rank is None else min(wishes.rank, determinable(data, 0.8))
+    plan = choose(session, data, plans, unlike, seed_of, given, modes)
     reading, scaled, blank = plan.prepared(data)
     if plan.in_time:
         here = session.with_reading(reading)
@@ -70,14 +75,34 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
 def _given_penalty(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit:
-    """Fit with a ridge that is given, or with nonnegative factors."""
+    """Fit with a ridge that is given, or with nonnegative factors, and judge it."""
     plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
     if wishes.rank is None:
         unlike = unlike_columns(data)
         plans = candidates(data, wishes.center, wishes.scale, unlike)
         plan = choose(session, data, plans[:1] if wishes.non_negative else plans, unlike, seed)
+    plan = replace(plan, rank=min(plan.rank, determinable(data, 0.8)))
+    found = _penalised(session, data, plan, wishes, report=True)
+    # what was chosen by other fits, or given, is judged as it ends
+    pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
+    unit, errors = own_units(data), []
+    for fit, test in pairs:
+        part = _penalised(session.apart(), fit, plan, wishes)
+        values = part.reading.values(table_factors(part.state), test.coordinates)
+        errors.append(squared(test, values, unit))
+    if session.out_of_time or not errors:
+        return found
+    if better(middle_errors(pairs, unit), array_namespace(unit).concat(errors)):
+        return doubted(found)
+    return found
+
+
+def _penalised(
+    session: Session, data: LocalObservations, plan: Plan, wishes: Wishes, report: bool = False
+) -> TableFit:
+    """Fit a rank with a ridge that is given, or with nonnegative factors."""
     reading, scaled, blank = plan.prepared(data)
-    session = session.with_reading(reading)
+    session = session.with_reading(reading if report else None)
     if wishes.ridge is not None:
         return TableFit(reading, *fit_ridge(session, scaled, blank, plan.rank, wishes.ridge))
     if blank.u is not None or blank.v is not None:

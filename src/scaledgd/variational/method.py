@@ -13,12 +13,12 @@ from array_api_compat import array_namespace, device
 from .. import checks
 from ..factors import Bordered, Factors, LowRank
 from ..initialize import Seed
-from ..linalg import is_complex
+from ..linalg import epsilon, is_complex
 from ..problems import Observed, Problem
 from ..state import State
 from . import diagonal, full
 from .noise import entry_noise, noise_of, one_noise
-from .posterior import Posterior, Rows
+from .posterior import Posterior, Rows, not_negative
 
 Array = Any
 
@@ -81,7 +81,7 @@ class Variational:
             view = view.reweighted(posterior.weight)
         size = full if self.full else diagonal
         F, posterior, left = size.sweep(view, F, posterior)
-        floor = FLOOR * mean_square(problem)
+        floor = max(FLOOR, epsilon(F.L) ** 2) * mean_square(problem)
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
                 raise TypeError("noise of columns and Student weights need an Observed problem")
@@ -132,7 +132,8 @@ def entry_variance(state: State, index: tuple[Array, Array]) -> Array:
     noise: Any = posterior.noise
     if posterior.columns is not None:
         noise = noise * array_namespace(F.L).take(posterior.columns, index[1])
-    return LowRank(*size.unsure_factors(F, posterior)).gather(index) + noise
+    unsure = LowRank(*size.unsure_factors(F, posterior)).gather(index)
+    return not_negative(unsure) + noise
 
 
 def mean_square(problem: Problem) -> float:

@@ -12,7 +12,7 @@ from ..kernels import backend
 from ..linalg import on_host
 from ..operators import Operator, Weighted
 from ..problems import Observed, View
-from .posterior import Left, Pair, Posterior, Rows, products
+from .posterior import Left, Pair, Posterior, Rows, not_negative, products
 
 Array = Any
 
@@ -87,7 +87,7 @@ def entry_noise(
     while isinstance(plain, Weighted):
         worth = plain.root**2 if worth is None else worth * plain.root**2
         plain = plain.operator
-    left = plain.apply(LowRank(*unsure))
+    left = not_negative(plain.apply(LowRank(*unsure)))
     left = operator.residual(F, y) ** 2 + (left if worth is None else worth * left)
     of_column = posterior.columns
     spread = 1.0 if of_column is None else _along_columns(plain, of_column)
