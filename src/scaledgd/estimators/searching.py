@@ -36,7 +36,9 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:
         return _given_penalty(session, data, wishes, seed)
-    modes = smooth_modes(data, wishes.smooth)
+    # looking for time in the data takes longer than an exact fit; what is named is checked now
+    named = wishes.smooth != "auto" or any(s is not None for s in data.stamps)
+    modes = smooth_modes(data, wishes.smooth) if named else ()
     many = wishes.rank is not None and plenty(data, wishes.rank)
     unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
@@ -47,6 +49,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         exact = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
         if exact is not None:
             return TableFit(reading, aligned_components(exact, scaled))
+    modes = modes if named else smooth_modes(data, wishes.smooth)
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
     seed_of = seed if wishes.rank is None else 0
