@@ -4,6 +4,8 @@
     python -m benchmarks P1 P4 --repeats 3    two problems
     python -m benchmarks --peers cmfrec       some libraries only
     python -m benchmarks kernels growth       the kernels only
+    OMP_NUM_THREADS=1 python -m benchmarks    seconds of the processor, one thread: for machines
+                                              that others use meanwhile
 
 An interrupted run resumes; --fresh measures everything again.
 """
@@ -21,7 +23,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "2")
 
 from . import kernels, measure, problems, real_data, report  # noqa: E402
-from .contestants import OURS, PEERS, Contestant  # noqa: E402
+from .contestants import OURS, PEERS, Contestant, threads  # noqa: E402
 
 PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "kernels", "growth")
 
@@ -124,6 +126,7 @@ def machine() -> dict[str, Any]:
     return {
         "processor": platform.machine(),
         "cores": os.cpu_count(),
+        "threads": threads(),
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
@@ -140,7 +143,9 @@ def written(results: measure.Results, folder: Path) -> str:
     here = results.records.get("machine")
     if here:
         cores = f"{here['cores']} cores ({here['processor']})"
-        text.append(f"Measured on {cores}, Python {here['python']}, NumPy {here['numpy']}.")
+        how = "seconds of the processor, one thread" if here["threads"] == 1 else "two threads"
+        versions = f"Python {here['python']}, NumPy {here['numpy']}"
+        text.append(f"Measured on {cores}, {how}, {versions}.")
     if "contest" in groups:
         text += ["## To the same accuracy", report.contests(groups["contest"])]
     if "scarce" in groups:

@@ -8,6 +8,7 @@ that the problem's error takes.
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ import numpy as np
 from .problems import Problem
 
 Array = Any
+
+
+def threads() -> int:
+    """Return the number of threads that every library may use."""
+    return int(os.environ.get("OMP_NUM_THREADS", "2"))
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def _cmfrec(problem: Problem, effort: int, **settings: Any) -> Any:
     X = coo_matrix((data["values"], (data["rows"], data["columns"])), shape=problem.shape)
     asked = {"k": problem.rank, "method": "als", "use_cg": False, "use_float": False}
     asked |= {"lambda_": 1e-14, "niter": effort, "center": False, "user_bias": False}
-    asked |= {"item_bias": False, "nthreads": 2, "verbose": False, "finalize_chol": False}
+    asked |= {"item_bias": False, "nthreads": threads(), "verbose": False, "finalize_chol": False}
     asked |= {"precompute_for_predictions": False, **settings}
     model = CMF(**asked).fit(X)
     A, B = model.A_, model.B_
@@ -143,7 +149,7 @@ def _libmf(problem: Problem, effort: int) -> Any:
 
     data = problem.data
     triplets = np.column_stack([data["rows"], data["columns"], data["values"]]).astype(float)
-    asked = {"k": problem.rank, "nr_iters": effort, "eta": 0.1, "nr_threads": 2}
+    asked = {"k": problem.rank, "nr_iters": effort, "eta": 0.1, "nr_threads": threads()}
     engine = mf.MF(lambda_p2=0.0, lambda_q2=0.0, quiet=True, **asked)
     engine.fit(triplets)
     # its predictions are wrong, but its factors are right
@@ -225,7 +231,7 @@ def _rated_cmfrec(problem: Problem, effort: int) -> Any:
 
     data = problem.data
     X = coo_matrix((data["values"], (data["rows"], data["columns"])), shape=problem.shape)
-    model = CMF(k=10, lambda_=10.0, niter=20, nthreads=2, verbose=False).fit(X)
+    model = CMF(k=10, lambda_=10.0, niter=20, nthreads=threads(), verbose=False).fit(X)
     return lambda at: model.predict(at[0], at[1])
 
 
