@@ -11,9 +11,18 @@ from ..problems import Observed
 from ..state import State
 from ..variational import current
 from .choosing import FIRST_RANK, Plan
-from .fitting import alternate, believed, degrees, first_factors, fits, least_squares
+from .fitting import (
+    alternate,
+    believed,
+    degrees,
+    first_factors,
+    fits,
+    least_squares,
+    prune,
+    structured,
+)
 from .growing import begin, checked, fit_grown
-from .joint import Joint, fit_joint, noise_share, supported
+from .joint import Joint, fit_joint, noise_share, supported, whole_covariances
 from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import host
@@ -76,8 +85,8 @@ def _continued(problem: Observed, start: Bordered, known: State | None) -> State
 
 def fit_exact(
     session: Session, data: Observations, start: Bordered, rank: int | None
-) -> State | None:
-    """Return a fit that reproduces the data, or None.
+) -> tuple[State | None, State | None]:
+    """Return a fit that reproduces the data, or None, and where a fit with noise may begin.
 
     The columns that a joint start finds are tried first, so that a rank which is given may be
     too large. It is tried itself where there is little noise, or where the entries are so few
@@ -90,6 +99,12 @@ def fit_exact(
     start : Bordered
     rank : int, optional
         A rank that is given.
+
+    Returns
+    -------
+    exact : State, optional
+    begun : State, optional
+        Least squares of a large table that leave nothing but noise.
     """
     most = min(min(data.shape) - 1, max(1, data.size // sum(data.shape)), FIRST_RANK)
     bound = max(1, most) if rank is None else min(rank, *data.shape)
@@ -102,25 +117,30 @@ def fit_exact(
         if fits(session, quick):
             # where whole blocks are missing, components that are not needed are arbitrary there
             fewer = _reproduced(session, data, problem, table_factors(quick), bound - 1)
-            return believed(quick, data) if fewer is None else fewer
+            return (believed(quick, data) if fewer is None else fewer), None
         session.outcome.become(outcome)
+        if not whole_covariances(data, bound) and not structured(quick, data):
+            noisy = believed(quick, data)
+            # components that noise could have made are better judged from the beginning
+            if table_factors(prune(noisy, data, 1.1)).rank == bound:
+                return None, noisy
     init = how.begun(data, problem, start)
     state = fit_joint(session, problem, data, init, how)
     exact = _polished(session, data, state)
     if exact is not None:
-        return exact
+        return exact, None
     session.outcome.become(outcome)
     if rank is None:
-        return None
+        return None, None
     dof = degrees(bound, data.shape)
     few = data.size < 3 * dof and data.size * bound <= SMALL
     unsure = few or TINY < noise_share(state) < QUIET
     if data.size >= 1.25 * dof and unsure:
         exact = least_squares(session, problem, data, start, bound)
         if fits(session, exact):
-            return believed(exact, data)
+            return believed(exact, data), None
     session.outcome.become(outcome)
-    return None
+    return None, None
 
 
 def plenty(data: Observations, rank: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..state import State
 from .choosing import LARGE, Plan, candidates, choose
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
@@ -43,10 +44,11 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
     alike = wishes.scale != "auto" or not unlike
+    begun: State | None = None
     if wishes.allow("none") and alike and (data.size <= LARGE or many):
         plan = Plan(Choice(), 0, [{"rank": wishes.rank, "why": "the data are reproduced"}])
         reading, scaled, blank = plan.prepared(data)
-        exact = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
+        exact, begun = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
         if exact is not None:
             return TableFit(reading, aligned_components(exact, scaled))
     modes = modes if named else smooth_modes(data, wishes.smooth)
@@ -54,6 +56,8 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     # a fit of a given rank does not depend on chance
     seed_of = seed if wishes.rank is None else 0
     plan = choose(session, data, plans, unlike, seed_of, wishes.rank, modes)
+    if plan.begun is None and plan.choice == Choice() and not plan.standard:
+        plan = replace(plan, begun=begun)
     reading, scaled, blank = plan.prepared(data)
     if plan.in_time:
         here = session.with_reading(reading)
