@@ -82,7 +82,8 @@ def _rated(problem: Problem, effort: int) -> Any:
     import scaledgd as sg
 
     data = problem.data
-    model = sg.MatrixCompletion(clip=tuple(data["bounds"]), random_state=0)
+    clip = tuple(data["bounds"]) if "bounds" in data else None
+    model = sg.MatrixCompletion(clip=clip, random_state=0)
     index = data["rows"], data["columns"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows and columns without a rating
@@ -95,6 +96,7 @@ OURS = {
     "robust": Contestant("scaledgd", "scaledgd", ("robust",), _robust, (3, 36)),
     "tensor": Contestant("scaledgd", "scaledgd", ("tensor",), _tensor, (3, 36)),
     "ratings": Contestant("scaledgd", "scaledgd", ("ratings",), _rated, (1, 1)),
+    "skewed": Contestant("scaledgd, rank given", "scaledgd", ("skewed",), _completed, (6, 6)),
 }
 
 
@@ -257,6 +259,30 @@ def _rated_biases(problem: Problem, effort: int) -> Any:
     return lambda at: mean + b[at[0]] + c[at[1]]
 
 
+def _rated_myfm(problem: Problem, effort: int) -> Any:
+    """Run Gibbs sampling of a factorisation machine on indicators of rows and columns."""
+    from myfm import MyFMRegressor
+    from scipy.sparse import csr_array
+
+    n1, n2 = problem.shape
+
+    def design(i: Array, j: Array) -> Any:
+        columns = np.column_stack([i, n1 + j]).ravel()
+        starts = np.arange(0, 2 * len(i) + 1, 2)
+        return csr_array((np.ones(2 * len(i)), columns, starts), shape=(len(i), n1 + n2))
+
+    data = problem.data
+    model = MyFMRegressor(rank=10, random_seed=0)
+    groups = [n1, n2]
+    X = design(data["rows"], data["columns"])
+    model.fit(X, data["values"], n_iter=200, n_kept_samples=180, group_shapes=groups)
+    return lambda at: model.predict(design(*at))
+
+
+def _skewed_cmfrec(ridge: float, iterations: int) -> Callable[[Problem, int], Any]:
+    return lambda problem, effort: _cmfrec(problem, iterations, lambda_=ridge)
+
+
 PEERS = (
     Contestant("cmfrec ALS", "cmfrec", ("completion",), _cmfrec, (1, 40)),
     Contestant("cmfrec ALS, ridge", "cmfrec", ("completion",), _cmfrec_noisy, (4, 20), 1e12, 1e-3),
@@ -269,4 +295,17 @@ PEERS = (
     Contestant("biases alone", "numpy", ("ratings",), _rated_biases, (1, 1)),
     Contestant("cmfrec k=10, lambda=10", "cmfrec", ("ratings",), _rated_cmfrec, (1, 1)),
     Contestant("surprise SVD f=50", "surprise", ("ratings",), _rated_surprise, (1, 1)),
+    Contestant("myfm rank 10, 200 draws", "myfm", ("ratings",), _rated_myfm, (1, 1)),
+    Contestant("scaledgd", "scaledgd", ("skewed",), _rated, (1, 1), 1e12),
+    *(
+        Contestant(
+            f"cmfrec ALS, lambda={ridge:g}, {n} iterations",
+            "cmfrec",
+            ("skewed",),
+            _skewed_cmfrec(ridge, n),
+            (1, 1),
+            1e12 if ridge == 1 else 1e6,
+        )
+        for ridge, n in ((0.3, 20), (1.0, 20), (3.0, 20), (1.0, 40))
+    ),
 )
