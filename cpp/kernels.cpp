@@ -152,7 +152,8 @@ double pass_of(const Pass<T>& p, int64_t first, int64_t last) {
     const int64_t q = p.design.q, qp = V ? V * W : p.design.qp, nv = qp / W;
     const T *table = p.design.table, *y = p.y, *weights = p.weights;
     const int32_t* other = p.side.other[0];
-    const int64_t *starts = p.side.starts, *position = p.side.position, end = starts[last];
+    const int64_t *starts = p.side.starts, end = starts[last];
+    const uint32_t* position = p.side.position;
     T *residual = p.residual, *sums = p.sums;
     Scratch<T> memory;
     T* far = memory.at_least(qp);

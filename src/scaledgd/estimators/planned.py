@@ -49,7 +49,12 @@ SMALL = 1_000_000
 
 
 def fit_planned(
-    session: Session, data: LocalObservations, start: Bordered, plan: Plan, seed: int
+    session: Session,
+    data: LocalObservations,
+    start: Bordered,
+    plan: Plan,
+    seed: int,
+    noisy: bool = False,
 ) -> State:
     """Return the fit to all entries.
 
@@ -61,6 +66,8 @@ def fit_planned(
         Says which offsets there are.
     plan : Plan
     seed : int
+    noisy : bool
+        Whether it is known that the data are not exact.
     """
     problem, rank = data.problem(), min(plan.rank, *data.shape)
     if plan.start == "offsets" or not rank:
@@ -69,10 +76,11 @@ def fit_planned(
         state = fit_grown(session, data, start, rank)
         return checked(session, state, data, start, seed + 2)
     how = plan.joint(data, quick=False)
+    how = replace(how, fine=max(how.fine, 0.1 * session.tol))
     init = _continued(problem, start, plan.begun)
     init = how.begun(data, problem, start) if init is None else init
     state = fit_joint(session, problem, data, init, how)
-    return _polished(session, data, state) or state
+    return state if noisy else _polished(session, data, state) or state
 
 
 def _continued(problem: Observed, start: Bordered, known: State | None) -> State | None:

@@ -56,8 +56,8 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     # a fit of a given rank does not depend on chance
     seed_of = seed if wishes.rank is None else 0
     plan = choose(session, data, plans, unlike, seed_of, wishes.rank, modes)
-    if plan.begun is None and plan.choice == Choice() and not plan.standard:
-        plan = replace(plan, begun=begun)
+    noisy = begun is not None and plan.choice == Choice() and not plan.standard
+    plan = replace(plan, begun=begun) if noisy else plan
     reading, scaled, blank = plan.prepared(data)
     if plan.in_time:
         here = session.with_reading(reading)
@@ -69,7 +69,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         known = state if plan.start == "smooth" and table_factors(state).rank else None
         timed = fit_timed(here, scaled, known, plan.mode, LAST_SWEEPS)
         return TableFit(reading, state, timed=timed, caution=plan.caution)
-    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed)
+    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed, noisy)
     reading, state = in_units_of_noise(reading, state, scaled)
     return TableFit(reading, aligned_components(state, scaled), caution=plan.caution)
 
