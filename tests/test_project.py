@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import smoke
 
+import scaledgd as sg
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = README + (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -81,13 +83,33 @@ def test_ci_runs_the_command_of_the_readme():
     assert "README.md" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def test_import_is_light():
-    """Beside NumPy it loads the standard library, array-api-compat and itself."""
+@pytest.mark.parametrize(
+    ("used", "packages"), [("0", set()), ("scaledgd.solve", {"array_api_compat"})]
+)
+def test_import_is_light(used, packages):
+    """Nothing until a name is used, then the standard library, NumPy and array-api-compat."""
     code = (
-        "import sys, numpy.random; before = set(sys.modules); "
-        "import scaledgd; print(*set(sys.modules) - before)"
+        f"import sys{', numpy.random' if packages else ''}; before = set(sys.modules); "
+        f"import scaledgd; {used}; print(*set(sys.modules) - before)"
     )
     done = run(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     loaded = {name.split(".")[0] for name in done.stdout.split()}
-    assert loaded - set(sys.stdlib_module_names) == {"array_api_compat", "scaledgd"}
+    assert loaded - set(sys.stdlib_module_names) == packages | {"scaledgd"}
+
+
+@pytest.mark.parametrize("first", ["estimators", "solve", "thresholds"])
+def test_functions_are_not_hidden_by_modules_of_their_names(first):
+    code = (
+        f"import scaledgd.{first}, scaledgd as sg; "
+        "print(sg.solve.__name__, sg.thresholds.__name__, sg.metrics.__name__, sg.kernels.__name__)"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout.split() == ["solve", "thresholds", "scaledgd.metrics", "scaledgd.kernels"]
+
+
+def test_every_public_name_is_there():
+    for name in sg.__all__:
+        assert getattr(sg, name).__name__.split(".")[-1] == name
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = sg.nothing

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from array_api_compat import array_namespace
 
+from ..state import State
 from .choosing import LARGE, Plan, candidates, choose
 from .comparing import better
 from .fitting import aligned_components, fit_non_negative, fit_ridge
@@ -40,22 +41,28 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:
         return _given_penalty(session, data, wishes, seed)
-    modes = smooth_modes(data, wishes.smooth)
+    # looking for time in the data takes longer than an exact fit; what is named is checked now
+    named = wishes.smooth != "auto" or any(s is not None for s in data.stamps)
+    modes = smooth_modes(data, wishes.smooth) if named else ()
     many = wishes.rank is not None and plenty(data, wishes.rank)
     unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
     alike = wishes.scale != "auto" or not unlike
+    begun: State | None = None
     if wishes.allow("none") and alike and (data.size <= LARGE or many):
         plan = Plan(Choice(), 0, [{"rank": wishes.rank, "why": "the data are reproduced"}])
         reading, scaled, blank = plan.prepared(data)
-        exact = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
+        exact, begun = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
         if exact is not None:
             return TableFit(reading, aligned_components(exact, scaled))
+    modes = modes if named else smooth_modes(data, wishes.smooth)
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
     seed_of = seed if wishes.rank is None else 0
     given = None if wishes.rank is None else min(wishes.rank, determinable(data, 0.8))
     plan = choose(session, data, plans, unlike, seed_of, given, modes)
+    noisy = begun is not None and plan.choice == Choice() and not plan.standard
+    plan = replace(plan, begun=begun) if noisy else plan
     reading, scaled, blank = plan.prepared(data)
     if plan.in_time:
         here = session.with_reading(reading)
@@ -67,7 +74,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         known = state if plan.start == "smooth" and table_factors(state).rank else None
         timed = fit_timed(here, scaled, known, plan.mode, LAST_SWEEPS)
         return TableFit(reading, state, timed=timed, caution=plan.caution)
-    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed)
+    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed, noisy)
     reading, state = in_units_of_noise(reading, state, scaled)
     return TableFit(reading, aligned_components(state, scaled), caution=plan.caution)
 

@@ -132,8 +132,11 @@ def entry_variance(state: State, index: tuple[Array, Array]) -> Array:
     noise: Any = posterior.noise
     if posterior.columns is not None:
         noise = noise * array_namespace(F.L).take(posterior.columns, index[1])
-    unsure = LowRank(*size.unsure_factors(F, posterior)).gather(index)
-    return not_negative(unsure) + noise
+    unsure = size.unsure_factors(F, posterior)
+    if not unsure[0].shape[1]:  # neither components nor offsets
+        xp = array_namespace(F.L)
+        return xp.take(xp.sum(F.L, axis=1), index[0]) + noise
+    return not_negative(LowRank(*unsure).gather(index)) + noise
 
 
 def mean_square(problem: Problem) -> float:

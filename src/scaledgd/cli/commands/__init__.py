@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..failures import Interruption
 from .options import CleanOptions, CompleteOptions, Quiet, Seed, seed_in_range, takes
 
 EXIT_CODES = (
@@ -20,10 +21,6 @@ REPRODUCE_EXIT_CODES = (
     "Exit codes: 0 every claim holds; 1 some do not, or an unexpected failure; 2 bad options; 130 "
     "interrupted: run the command again to continue."
 )
-
-
-class Interruption(Exception):  # noqa: N818  (Ctrl-C is not a defect)
-    """Ctrl-C, with the message to print."""
 
 
 class _Commands(TyperGroup):

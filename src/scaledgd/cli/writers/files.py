@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from ... import files
 from ..failures import Failure, cause
 from ..formats import ARRAYS, format_of
 
@@ -66,6 +65,8 @@ def replacing(option: str, path: Path) -> Iterator[IO[bytes]]:
     The file is compressed if the name ends with .gz. It keeps the permissions of the file that
     it replaces.
     """
+    from ... import files  # needs NumPy, which takes long to import
+
     try:
         files.clear(path)
         with files.replacing(path) as f:
