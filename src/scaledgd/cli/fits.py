@@ -40,7 +40,13 @@ class Settings:
     clip: tuple[float | None, float | None] | None = None
     seed: int = 0
     hold_out: float = 0.1
+    tol: float = 1e-9
+    max_time: float | None = None
     verbose: int = 0
+
+    def half_the_time(self) -> Settings:
+        """Return settings for one of two fits."""
+        return self if self.max_time is None else replace(self, max_time=self.max_time / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +178,22 @@ class Fitted:
             return self._clipped(self.model.reconstruct().mean(axis=0))
         return self.at(np.full(shape[1], -1), np.arange(shape[1]))
 
+    def bounds(self, index: tuple[Array, ...], level: float) -> tuple[Array, Array]:
+        """Return intervals that contain new readings of cells of the fit with a probability.
+
+        Parameters
+        ----------
+        index : tuple of integer arrays
+            One per mode; the bounds of cells with −1 among them are NaN.
+        level : float
+        """
+        known = np.all([i >= 0 for i in index], axis=0)
+        sides = np.full((2, len(known)), np.nan)
+        if known.any():
+            cells = tuple(i[known] for i in index)
+            sides[:, known] = self.model.interval(cells, level, kind="prediction")
+        return self._clipped(sides[0]), self._clipped(sides[1])
+
     def _clipped(self, values: Array) -> Array:
         return values if self.clip is None else np.clip(values, *self.clip)
 
@@ -241,6 +263,8 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
     part, test = (observed, None) if hidden is None else _parted(observed, hidden)
     known = part if once else observed
     del observed
+    if hidden is not None and not once:
+        settings = settings.half_the_time()
     model, said = _fitted(known, settings)
     said = (*_too_large_a_rank(settings, known.shape), *said)
     found = Fitted(model, None, 0.0, said, settings.clip, not once)
@@ -295,7 +319,7 @@ def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
     said = (*_too_large_a_rank(settings, data.shape), *_quietly(lambda: _fit(model, data)))
     failed = too_many_rejected(model)
     if failed:
-        failed = f"clean failed: {failed}; OUT holds a fit without outliers instead"
+        failed = f"clean failed: {failed}; OUT was written without any outliers"
         known = observed(data) if isinstance(data, np.ndarray) else data
         model, also = _fitted(known, settings)
         said = (*dict.fromkeys((failed, *also)),)
@@ -312,7 +336,12 @@ def _too_large_a_rank(settings: Settings, shape: tuple[int, ...]) -> tuple[str, 
 
 
 def _common(settings: Settings) -> dict[str, Any]:
-    return {"random_state": settings.seed, "verbose": settings.verbose}
+    return {
+        "random_state": settings.seed,
+        "tol": settings.tol,
+        "max_time": settings.max_time,
+        "verbose": settings.verbose,
+    }
 
 
 def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from ...estimators.plausible import ANY
 from .. import fits
 from ..failures import Failure, listed
 from ..fits import Cleaned, Fitted
@@ -17,7 +18,7 @@ from ..readers.dates import AUTO, NONE
 from ..readers.opening import open_table
 from ..readers.survey import Survey, survey
 from ..writers.files import open_outputs
-from ..writers.outliers import open_outlier_writer
+from ..writers.outliers import open_cell_writer
 from ..writers.pictures import Picture
 from ..writers.report_page import write_report
 from ..writers.tables import check_table_format, dropped_columns, open_table_writer
@@ -26,23 +27,43 @@ from .summary import Summary
 
 Array = Any
 
+ONE_DEVIATION = 0.6826894921370859
+"""Probability that a normal variable is within one standard deviation of its mean."""
+
 
 def run(options: TableOptions) -> Summary:
     """Read, fit and write a table; return what happened."""
     date = options.date or AUTO
     named = None if date in (AUTO, NONE) else date
     table = open_table(
-        options.file, options.dialect(), list(options.text or ()), options.array, named
+        options.file,
+        options.dialect(),
+        list(options.text or ()),
+        options.array,
+        named,
+        options.index,
+        options.sheet,
     )
     check_table_format(options.out, table)
-    with open_outputs(options.out, options.outliers) as (file, outlier_file):
+    outputs = open_outputs(options.out, options.outliers, options.second)
+    with outputs as (file, outlier_file, second_file):
         with progress_bar("reading", options.verbose) as progress:
-            found, sample, drawn = survey(table, options.fit_rows, options.seed, progress, date)
+            found, sample, drawn = survey(
+                table,
+                options.fit_rows,
+                options.seed,
+                progress,
+                date,
+                options.index,
+                wide=options.long is not None,
+            )
         observed, missing = _counted(options, table, found)
+        _check_second(options, found)
         pictures = _Pictures(options, found, sample)
         fitted = _fit(options, found, sample, drawn)
         del sample
-        outliers = _write(options, table, found, fitted, pictures, file, outlier_file)
+        cells = _Cells(options, table, found, fitted, pictures)
+        cells.write(file, outlier_file, second_file)
         summary = Summary(
             options.command,
             options.file,
@@ -56,19 +77,28 @@ def run(options: TableOptions) -> Summary:
             times=None if found.dates is None else found.dates.times,
             pictures=pictures.by_title,
             notes=_notes(options, table, found),
+            assumed=list(table.assumed),
             also={
                 "passed_through": [table.names[j] for j in found.passed_through],
                 "left_empty": [table.names[j] for j in found.empty],
                 "rows_fitted": found.fitted_rows,
                 "date": None if found.dates is None else table.names[found.dates.column],
                 "smooth": fitted.smooth if table.order == 2 else "none",
-                **({"outliers": outliers} if options.robust else {}),
+                **({"outliers": cells.outliers} if options.robust else {}),
                 **({"failed": fitted.failed} if isinstance(fitted, Cleaned) else {}),
+                **({"intervals": str(options.second)} if options.second is not None else {}),
             },
         )
         if options.report is not None:
             write_report(options.report, summary)
     return summary
+
+
+def _check_second(options: TableOptions, found: Survey) -> None:
+    if options.second is not None and found.fitted_rows < found.rows:
+        raise Failure(
+            f"--interval and --std need a fit of all rows: give --fit-rows {found.rows}"
+        )
 
 
 def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[int, int]:
@@ -169,42 +199,114 @@ class _Rows:
         return new
 
 
-def _write(
-    options: TableOptions,
-    table: TableReader,
-    found: Survey,
-    fitted: Fitted,
-    pictures: _Pictures,
-    file: IO[bytes],
-    outlier_file: IO[bytes] | None,
-) -> int:
-    """Fill or clean all rows; return the number of outliers."""
-    holes = {j for j, n in zip(found.used, found.missing, strict=False) if n}
-    floating = set(found.used) if options.robust else holes
-    outliers, rows = 0, _Rows(fitted, found)
-    with (
-        open_outlier_writer(outlier_file, options.outliers, table, found) as outlier_writer,
-        open_table_writer(file, options.out, table, found, floating) as out,
-        progress_bar("writing", options.verbose) as progress,
-    ):
-        for batch in table.batches(progress):
-            X = batch.values[:, found.used] if table.order == 2 else batch.values
-            if isinstance(fitted, Cleaned):
-                new = rows.estimated(X, batch.first, np.ones(len(X), dtype=bool))
-                changed = np.ones(X.shape, dtype=bool)
-                deviation = X - new
-                wrong = np.abs(deviation) > fitted.limit(slice(None))
-                outliers += int(wrong.sum())
-                if outlier_writer is not None:
-                    outlier_writer.write(batch, deviation, wrong)
-                pictures.add(batch.first, X, new, np.where(wrong, new + deviation, new))
-            else:
-                changed = np.isnan(X)
-                holes = np.any(changed.reshape(len(X), -1), axis=1)
-                new = np.where(changed, rows.estimated(X, batch.first, holes), X)
-                pictures.add(batch.first, X, new)
-            out.write(batch, new, changed)
-    return outliers
+@dataclass(eq=False)
+class _Cells:
+    """Fill or clean all rows, and write them.
+
+    Attributes
+    ----------
+    options : TableOptions
+    table : TableReader
+    found : Survey
+    fitted : Fitted
+    pictures : _Pictures
+    outliers : int
+        The number of outliers so far.
+    """
+
+    options: TableOptions
+    table: TableReader
+    found: Survey
+    fitted: Fitted
+    pictures: _Pictures
+    outliers: int = 0
+    _in_fit: int = 0
+
+    def write(
+        self, file: IO[bytes], outlier_file: IO[bytes] | None, second_file: IO[bytes] | None
+    ) -> None:
+        options, table, found = self.options, self.table, self.found
+        holes = {j for j, n in zip(found.used, found.missing, strict=False) if n}
+        estimated = set(found.used) if options.robust else holes
+        places = self._places()
+        rows = _Rows(self.fitted, found)
+        titles = ["value", *self._titles()]
+        with (
+            open_cell_writer(outlier_file, options.outliers, table, found, ["value"]) as outliers,
+            open_cell_writer(second_file, options.second, table, found, titles) as second,
+            open_table_writer(file, options.out, table, found, estimated, places) as out,
+            progress_bar("writing", options.verbose) as progress,
+        ):
+            for batch in table.batches(progress):
+                X = batch.values[:, found.used] if table.order == 2 else batch.values
+                new, changed = self._estimated(batch, X, rows, outliers)
+                out.write(batch, new, changed)
+                if second is not None:
+                    second.write(batch, changed, new[changed], *self._sides(batch.first, X, changed))
+
+    @property
+    def _bare(self) -> bool:
+        """Whether estimates are written as they are."""
+        options = self.options
+        return options.raw or (options.robust and not options.only_outliers)
+
+    def _places(self) -> list[int | None]:
+        """Decimal places of the used columns; None where they are not rounded."""
+        plausible = self.found.plausible
+        if self._bare or plausible is None or self.table.order > 2:
+            return [None] * len(self.found.used)
+        return [None if n == ANY else int(n) for n in plausible.places]
+
+    def _estimated(
+        self, batch: Any, X: Array, rows: _Rows, outliers: Any
+    ) -> tuple[Array, Array]:
+        """Return rows with estimates, and where these are."""
+        fitted, robust = self.fitted, isinstance(self.fitted, Cleaned)
+        changed = np.isnan(X)
+        wanted = np.any(changed.reshape(len(X), -1), axis=1)
+        estimates = rows.estimated(X, batch.first, wanted | robust)
+        if isinstance(fitted, Cleaned):
+            deviation = X - estimates
+            wrong = np.abs(deviation) > fitted.limit(slice(None))
+            self.outliers += int(wrong.sum())
+            if outliers is not None:
+                outliers.write(batch, wrong, deviation[wrong])
+            with_outliers = np.where(wrong, estimates + deviation, estimates)
+            self.pictures.add(batch.first, X, estimates, with_outliers)
+            changed = changed | wrong if self.options.only_outliers else np.ones_like(changed)
+        if not self._bare and self.found.plausible is not None:
+            # what was observed stays, to the last digit
+            estimates = self.found.plausible.values(estimates)
+            estimates = fitted._clipped(estimates)
+        new = np.where(changed, estimates, X)
+        if not robust:
+            self.pictures.add(batch.first, X, new)
+        return new, changed
+
+    def _titles(self) -> list[str]:
+        bounds = ["lower", "upper"] if self.options.interval is not None else []
+        return [*bounds, *(["std"] if self.options.std else [])]
+
+    def _sides(self, first: int, X: Array, chosen: Array) -> list[Array]:
+        """Return bounds and standard deviations of some cells of a batch."""
+        places, others = np.nonzero(chosen)[0], np.nonzero(chosen)[1:]
+        row = first + np.arange(len(X))
+        if self.found.dates is None:
+            # the fit knows only rows that have a value
+            known = ~np.all(np.isnan(X.reshape(len(X), -1)), axis=1)
+            row = np.where(known, self._in_fit + np.cumsum(known) - 1, -1)
+            self._in_fit += int(known.sum())
+        index = (row[places], *others)
+        sides: list[Array] = []
+        if self.options.interval is not None:
+            sides += self.fitted.bounds(index, self.options.interval)
+            if not self._bare and self.found.plausible is not None:
+                columns = others[0] if self.table.order == 2 else np.zeros(len(places), dtype=int)
+                sides = [self.found.plausible.values(x, columns, rounded=False) for x in sides]
+        if self.options.std:
+            low, high = self.fitted.bounds(index, ONE_DEVIATION)
+            sides.append((high - low) / 2)
+        return sides
 
 
 class _Pictures:
