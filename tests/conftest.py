@@ -159,8 +159,11 @@ def full_iterates(problem, factors, method, n):
 def run(monkeypatch, capsys, tmp_path):
     """Run a command in an empty folder; return its exit code, stdout and stderr."""
     from scaledgd import cli
+    from scaledgd.estimators import progress
 
     monkeypatch.chdir(tmp_path)
+    # on a machine that is busy, a line of progress would be among the messages
+    monkeypatch.setattr(progress, "QUIET", float("inf"))
 
     def run(*args):
         monkeypatch.setattr(sys, "argv", ["scaledgd", *map(str, args)])

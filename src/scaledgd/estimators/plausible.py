@@ -121,12 +121,12 @@ class ColumnValues:
             most = np.asarray([places[seen].max()])
             if _is_scale(*whole, most)[0]:
                 shape = len(count)
-                return Plausible(*(np.full(shape, x) for x in whole[1:]), np.full(shape, most[0]))
+                return Plausible(
+                    np.full(shape, whole[1]), np.full(shape, whole[2]), np.full(shape, most[0])
+                )
         scale = _is_scale(count, low, high, places)
         bottom = np.where(low >= 0, 0.0, -np.inf)
-        return Plausible(
-            np.where(scale, low, bottom), np.where(scale, high, np.inf), places.copy()
-        )
+        return Plausible(np.where(scale, low, bottom), np.where(scale, high, np.inf), places.copy())
 
 
 def _is_scale(count: Array, low: Array, high: Array, places: Array) -> Array:

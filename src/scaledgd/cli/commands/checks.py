@@ -17,20 +17,21 @@ def check_table_options(options: TableOptions) -> None:
     for path in inputs:
         check_readable(path)
     _check_long_options(options)
-    check_workbook(options)
     given = [
         (option, path)
         for option, path in (
             ("-o", options.out),
             ("--outliers", options.outliers),
-            ("--interval", options.second),
             ("--report", options.report),
         )
         if path is not None
     ]
     for option, path in given:
         check_output(option, path, inputs, options.force)
-    format_of(options.out)
+    check_workbook(options)
+    if options.second is not None:
+        check_output("--interval", options.second, inputs, options.force)
+        given.append(("--interval", options.second))
     for k, (option, path) in enumerate(given):
         for other, before in given[:k]:
             if path.resolve() == before.resolve():

@@ -335,8 +335,8 @@ class Wanted:
     def some(self, chosen: Array) -> Wanted:
         """Return some of the entries."""
         codes = None if self.codes is None else tuple(code[chosen] for code in self.codes)
-        parts = (x[chosen] for x in (self.position, self.rows, self.columns))
-        return Wanted(*parts, self.missing, self.unknown, codes)
+        at, rows, columns = (x[chosen] for x in (self.position, self.rows, self.columns))
+        return Wanted(at, rows, columns, self.missing, self.unknown, codes)
 
     def facts(self) -> dict[str, int]:
         return dict(zip(("unknown_rows", "unknown_columns"), self.unknown, strict=True))

@@ -212,9 +212,7 @@ class TableOptions:
         bool,
         typer.Option("--std", help="Write the standard deviation of every filled cell to it."),
     ] = False
-    tol: Annotated[
-        float, typer.Option(help="Relative accuracy of the fit.", metavar="TOL")
-    ] = 1e-9
+    tol: Annotated[float, typer.Option(help="Relative accuracy of the fit.", metavar="TOL")] = 1e-9
     max_time: Annotated[
         float | None,
         typer.Option(
@@ -259,8 +257,7 @@ class TableOptions:
     delimiter: Annotated[
         str | None,
         typer.Option(
-            help="Cell separator: a character, or tab or space. By default it is found by "
-            "looking.",
+            help="Cell separator: a character, or tab or space. By default it is found by looking.",
             metavar="CHAR",
         ),
     ] = None

@@ -96,9 +96,7 @@ def run(options: TableOptions) -> Summary:
 
 def _check_second(options: TableOptions, found: Survey) -> None:
     if options.second is not None and found.fitted_rows < found.rows:
-        raise Failure(
-            f"--interval and --std need a fit of all rows: give --fit-rows {found.rows}"
-        )
+        raise Failure(f"--interval and --std need a fit of all rows: give --fit-rows {found.rows}")
 
 
 def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[int, int]:
@@ -242,7 +240,9 @@ class _Cells:
                 new, changed = self._estimated(batch, X, rows, outliers)
                 out.write(batch, new, changed)
                 if second is not None:
-                    second.write(batch, changed, new[changed], *self._sides(batch.first, X, changed))
+                    second.write(
+                        batch, changed, new[changed], *self._sides(batch.first, X, changed)
+                    )
 
     @property
     def _bare(self) -> bool:
@@ -257,9 +257,7 @@ class _Cells:
             return [None] * len(self.found.used)
         return [None if n == ANY else int(n) for n in plausible.places]
 
-    def _estimated(
-        self, batch: Any, X: Array, rows: _Rows, outliers: Any
-    ) -> tuple[Array, Array]:
+    def _estimated(self, batch: Any, X: Array, rows: _Rows, outliers: Any) -> tuple[Array, Array]:
         """Return rows with estimates, and where these are."""
         fitted, robust = self.fitted, isinstance(self.fitted, Cleaned)
         changed = np.isnan(X)

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..failures import Failure, cause, listed, shown
 from .dialect import Dialect
-from .files import reading
 from .text_table import TextTable
 
 
@@ -80,10 +79,10 @@ def open_workbook(path: Path, **how: Any) -> Any:
     import openpyxl
 
     try:
-        with reading(path), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about parts of workbooks that openpyxl leaves out
             return openpyxl.load_workbook(path, **how)
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
         raise Failure(
             f"{path} is not an Excel workbook, or is damaged ({cause(error)}); save it again"
         ) from None

@@ -180,8 +180,8 @@ def refuse_long(table: TableReader, batch: Any) -> None:
         return
     names = ",".join(table.names[:3])
     raise Failure(
-        f"{table.path} looks like a long file, with row, column and value in every line: use --long "
-        f"{shlex.quote(names)}, or --long none to read it as a table"
+        f"{table.path} looks like a long file, with row, column and value in every line: use "
+        f"--long {shlex.quote(names)}, or --long none to read it as a table"
     )
 
 

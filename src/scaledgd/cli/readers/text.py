@@ -26,7 +26,7 @@ from ..formats import format_of
 from .batches import Progress, RowBatch
 from .dialect import Dialect, are_numbers
 from .files import reading
-from .sniff import DATE, look
+from .sniff import DATE, Marks, look
 
 Array = Any
 
@@ -178,9 +178,14 @@ class TextFile:
             self.size = path.stat().st_size if data is None else len(data)
             self._sample = _first_bytes(file)
         self._check_sample()
-        marks = look(
-            self._lines(), format_of(path).delimiter, dialect.delimiter, dialect.decimal
-        )
+        lines, usual = self._lines(), format_of(path).delimiter
+        marks = look(lines, usual, dialect.delimiter, dialect.decimal)
+        runs = any(re.search(r"\S {2,}\S", line) for line in lines[:20])
+        if runs and not dialect.delimiter and (marks.delimiter == " " or _unsplit(lines, marks)):
+            raise Failure(
+                f"{path} has runs of spaces between its columns; make them commas: tr -s ' ' ',' "
+                f"< {path.name} > new.csv"
+            )
         dialect = replace(dialect, delimiter=marks.delimiter, decimal=marks.decimal)
         self.dialect, self.assumed = dialect, list(marks.assumed)
         records = self._first_records()
@@ -193,11 +198,6 @@ class TextFile:
         self.names = first if self.header else [str(k + 1) for k in range(self.width)]
         if self.width == 1:
             mark = _plural(dialect.delimiter)
-            if any(re.search(r"\S {2,}\S", line) for line in self._lines()[1:20]):
-                raise Failure(
-                    f"{path} has runs of spaces between its columns; make them one space or a "
-                    f"comma: tr -s ' ' ',' < {path.name} > new.csv"
-                )
             raise Failure(
                 f"{path} has a single column when split at {mark}; "
                 + (self.hint() or "a table needs at least two")
@@ -420,6 +420,11 @@ def _equally_spaced(cells: pa.Array) -> bool:
     numbers = [int(cell) for cell in seen]
     steps = set(np.diff(numbers).tolist())
     return numbers == [0, 1] or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
+
+
+def _unsplit(lines: list[str], marks: Marks) -> bool:
+    """Return whether no line contains the delimiter."""
+    return not any(marks.delimiter in line for line in lines)
 
 
 def _plural(delimiter: str) -> str:

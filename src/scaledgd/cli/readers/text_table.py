@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -75,9 +74,8 @@ class TextTable:
             otherwise = f"--text {shlex.quote(names[0])} passes it through as text"
             if notation.thousands:
                 otherwise += ", --thousands none reads no separators"
-            found.append(
-                f"{columns} {listed(names)}: {whose} numbers have {notation.in_words()}; {otherwise}"
-            )
+            what = f"{whose} numbers have {notation.in_words()}"
+            found.append(f"{columns} {listed(names)}: {what}; {otherwise}")
         return found
 
     @property

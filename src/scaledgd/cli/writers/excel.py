@@ -35,7 +35,9 @@ class SheetWriter:
     def _append(self, row: list[Any]) -> None:
         self._rows += 1
         if self._rows > MOST_ROWS:
-            raise Failure(f"a sheet of Excel has at most {MOST_ROWS:,} rows; write .csv or .parquet")
+            raise Failure(
+                f"a sheet of Excel has at most {MOST_ROWS:,} rows; write .csv or .parquet"
+            )
         self._sheet.append(row)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -50,9 +52,11 @@ def _value(cell: Any) -> Any:
     """A value that a cell can hold: times without a zone, and no lists."""
     if hasattr(cell, "tzinfo") and cell.tzinfo is not None:
         return cell.replace(tzinfo=None)
-    return cell if cell is None or isinstance(cell, bool | int | float | str) or hasattr(
-        cell, "isoformat"
-    ) else str(cell)
+    return (
+        cell
+        if cell is None or isinstance(cell, bool | int | float | str) or hasattr(cell, "isoformat")
+        else str(cell)
+    )
 
 
 class WorkbookPatcher:

@@ -91,7 +91,8 @@ def open_outputs(
     at once.
     """
     with contextlib.ExitStack() as stack:
-        file, *others = stack.enter_context(replacing("-o", out)), None, None
+        file = stack.enter_context(replacing("-o", out))
+        others: list[IO[bytes] | None] = [None, None]
         for k, (option, path) in enumerate((("--outliers", outliers), ("--interval", second))):
             if path is not None:
                 check_named_columns(option, path)

@@ -88,7 +88,8 @@ class TextPatcher:
         table, used = self.table, self.used.tolist()
         special = table.notations.keys() | table.boolean_columns
         return not special & set(used) and all(
-            places is None or not table.places(j) for j, places in zip(used, self.places, strict=True)
+            places is None or not table.places(j)
+            for j, places in zip(used, self.places, strict=True)
         )
 
 
