@@ -51,24 +51,51 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """Cells that a fit did not see, what it made of them, and what column means would have."""
+    """Cells that a fit did not see, what it made of them, and what column means would have.
+
+    Attributes
+    ----------
+    truth, estimate, plain : float arrays of shape (cells,)
+        In the units of the data.
+    columns : integer array of shape (cells,)
+        The column of each cell; of tensors, the fibre along mode 0.
+    offset, scale : float arrays of shape (cells,), or numbers
+        Of the columns of the cells, where errors of all columns count equally.
+    """
 
     truth: Array
     estimate: Array
     plain: Array
+    columns: Array
+    offset: Any = 0.0
+    scale: Any = 1.0
+
+    def common(self, values: Array) -> Array:
+        """Return values in units in which errors of all columns count equally."""
+        return (values - self.offset) / self.scale
 
     @property
     def rmse(self) -> float:
-        return _rms(self.truth - self.estimate)
+        return _rms((self.truth - self.estimate) / self.scale)
 
     @property
     def plain_rmse(self) -> float:
-        return _rms(self.truth - self.plain)
+        return _rms((self.truth - self.plain) / self.scale)
 
     @property
     def r2(self) -> float:
-        total = _rms(self.truth - self.truth.mean())
+        truth = self.common(self.truth)
+        total = _rms(truth - truth.mean())
         return 1 - (self.rmse / total) ** 2 if total > 0 else float(self.rmse == 0)
+
+    def of_column(self, j: int) -> tuple[int, float, float]:
+        """Return the number of cells of a column, and the errors of the fit and of the mean."""
+        there = self.columns == j
+        if not there.any():
+            return 0, math.nan, math.nan
+        off = (self.truth - x for x in (self.estimate, self.plain))
+        ours, plain = (_rms(x[there]) for x in off)
+        return int(there.sum()), ours, plain
 
 
 def _rms(x: Array) -> float:
@@ -274,18 +301,14 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
         estimate = judged.predict_entries(test.coordinates)
         if settings.clip is not None:
             estimate = np.clip(estimate, *settings.clip)
-        plain = _column_means(part)[_columns(test)]
-        units = column_units(part) if found.standardised else None
-        accuracy = Accuracy(*(_common_units(x, test, units) for x in (test.y, estimate, plain)))
+        columns = _columns(test)
+        plain = _column_means(part)[columns]
+        units = {}
+        if found.standardised:
+            known_units, j = column_units(part), test.coordinates[1]
+            units = {"offset": known_units.offset[j], "scale": known_units.scale[j]}
+        accuracy = Accuracy(test.y, estimate, plain, columns, **units)
     return replace(found, accuracy=accuracy, seconds=time.perf_counter() - began)
-
-
-def _common_units(values: Array, test: LocalObservations, units: Any) -> Array:
-    """Values of cells in units in which errors of all columns count equally."""
-    if units is None:
-        return values
-    j = test.coordinates[1]
-    return (values - units.offset[j]) / units.scale[j]
 
 
 def _parted(

@@ -109,7 +109,7 @@ class Summary:
     def lines(self, seconds: float) -> list[str]:
         """Return the lines that the command prints."""
         facts, accuracy = self.facts(seconds), self.fitted.accuracy
-        units = " in standardised units" if self.fitted.standardised else ""
+        units = " in standard deviations of the columns" if self.fitted.standardised else ""
         lines = [self._size_line()]
         passed = [n for n in self.also.get("passed_through", ()) if n != self.also.get("date")]
         if passed:

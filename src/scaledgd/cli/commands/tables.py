@@ -20,13 +20,15 @@ from ..readers.survey import Survey, survey
 from ..writers.files import open_outputs
 from ..writers.outliers import open_cell_writer
 from ..writers.pictures import Picture
-from ..writers.report_page import write_report
+from ..writers.report_page import LEVEL, Series, write_report
 from ..writers.tables import check_table_format, dropped_columns, open_table_writer
 from .options import TableOptions
 from .summary import Summary
 
 Array = Any
 
+SHOWN, WINDOW, MOST_KEPT = 4, 300, 100_000
+"""Columns that the report shows, rows of each, and rows that are kept for that."""
 ONE_DEVIATION = 0.6826894921370859
 """Probability that a normal variable is within one standard deviation of its mean."""
 
@@ -90,7 +92,7 @@ def run(options: TableOptions) -> Summary:
             },
         )
         if options.report is not None:
-            write_report(options.report, summary)
+            write_report(options.report, summary, pictures.series(fitted, summary.times))
     return summary
 
 
@@ -239,10 +241,10 @@ class _Cells:
                 X = batch.values[:, found.used] if table.order == 2 else batch.values
                 new, changed = self._estimated(batch, X, rows, outliers)
                 out.write(batch, new, changed)
+                places = self._rows_of_fit(batch.first, X)
+                self.pictures.keep(X, new, changed, places)
                 if second is not None:
-                    second.write(
-                        batch, changed, new[changed], *self._sides(batch.first, X, changed)
-                    )
+                    second.write(batch, changed, new[changed], *self._sides(places, changed))
 
     @property
     def _bare(self) -> bool:
@@ -285,21 +287,27 @@ class _Cells:
         bounds = ["lower", "upper"] if self.options.interval is not None else []
         return [*bounds, *(["std"] if self.options.std else [])]
 
-    def _sides(self, first: int, X: Array, chosen: Array) -> list[Array]:
+    def _rows_of_fit(self, first: int, X: Array) -> Array:
+        """Return which rows of the fit the rows of a batch are; −1 if they are not in it."""
+        if self.found.fitted_rows < self.found.rows:
+            return np.full(len(X), -1)
+        if self.found.dates is not None:
+            return first + np.arange(len(X))
+        # the fit knows only rows that have a value
+        known = ~np.all(np.isnan(X.reshape(len(X), -1)), axis=1)
+        row = np.where(known, self._in_fit + np.cumsum(known) - 1, -1)
+        self._in_fit += int(known.sum())
+        return row
+
+    def _sides(self, places: Array, chosen: Array) -> list[Array]:
         """Return bounds and standard deviations of some cells of a batch."""
-        places, others = np.nonzero(chosen)[0], np.nonzero(chosen)[1:]
-        row = first + np.arange(len(X))
-        if self.found.dates is None:
-            # the fit knows only rows that have a value
-            known = ~np.all(np.isnan(X.reshape(len(X), -1)), axis=1)
-            row = np.where(known, self._in_fit + np.cumsum(known) - 1, -1)
-            self._in_fit += int(known.sum())
-        index = (row[places], *others)
+        rows, *others = np.nonzero(chosen)
+        index = (places[rows], *others)
         sides: list[Array] = []
         if self.options.interval is not None:
             sides += self.fitted.bounds(index, self.options.interval)
             if not self._bare and self.found.plausible is not None:
-                columns = others[0] if self.table.order == 2 else np.zeros(len(places), dtype=int)
+                columns = others[0] if self.table.order == 2 else np.zeros(len(rows), dtype=int)
                 sides = [self.found.plausible.values(x, columns, rounded=False) for x in sides]
         if self.options.std:
             low, high = self.fitted.bounds(index, ONE_DEVIATION)
@@ -312,8 +320,15 @@ class _Pictures:
 
     def __init__(self, options: TableOptions, found: Survey, sample: Array) -> None:
         self.by_title: dict[str, Picture] = {}
+        self._kept: list[tuple[Array, ...]] = []
+        self._shown: list[int] = []
         if options.report is None:
             return
+        if len(found.shape) == 2:
+            # where most is missing; where nothing is, anywhere
+            most = np.argsort(-found.missing, kind="stable")[:SHOWN]
+            spread = np.linspace(0, found.shape[1] - 1, SHOWN).astype(int)
+            self._shown = sorted({*(most if found.missing.any() else spread).tolist()})
         titles = ["input", "low-rank part" if options.robust else "filled"]
         titles += ["outliers"] if options.robust else []
         width = int(np.prod(found.shape[1:]))
@@ -323,6 +338,39 @@ class _Pictures:
             warnings.simplefilter("ignore")  # about columns without a value in the sample
             self._mean, deviation = np.nanmean(flat, axis=0), np.nanstd(flat, axis=0)
         self._deviation = np.where(deviation > 0, deviation, 1.0)
+
+    def keep(self, before: Array, after: Array, changed: Array, places: Array) -> None:
+        """Keep some columns, to show what they were filled with."""
+        if self._shown and sum(len(part[0]) for part in self._kept) < MOST_KEPT:
+            parts = (x[:, self._shown] for x in (before, after, changed))
+            self._kept.append((*parts, places))
+
+    def series(self, fitted: Fitted, times: Array | None) -> list[Series]:
+        """Return the rows around most new cells of the columns that were kept."""
+        if not self._kept:
+            return []
+        before, after, changed, places = (
+            np.concatenate(part) for part in zip(*self._kept, strict=True)
+        )
+        result = []
+        for k, j in enumerate(self._shown):
+            count = np.concatenate([[0], np.cumsum(changed[:, k])])
+            last = max(0, len(changed) - WINDOW)
+            inside = count[np.minimum(np.arange(last + 1) + WINDOW, len(changed))]
+            begin = int(np.argmax(inside - count[: last + 1]))
+            rows = np.arange(begin, min(begin + WINDOW, len(changed)))
+            new = changed[rows, k]
+            if not new.any():
+                continue
+            sides = np.full((2, len(rows)), np.nan)
+            at = places[rows][new]
+            sides[:, new] = fitted.bounds((at, np.full(len(at), j)), LEVEL)
+            x = rows if times is None else times[rows]
+            kept = np.where(new, np.nan, before[rows, k])
+            wrong = np.where(new, before[rows, k], np.nan)
+            filled = np.where(new, after[rows, k], np.nan)
+            result.append(Series(j, x, kept, filled, wrong, sides[0], sides[1]))
+        return result
 
     def add(
         self, first: int, before: Array, after: Array, with_outliers: Array | None = None
