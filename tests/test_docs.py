@@ -179,7 +179,7 @@ def test_the_diagram_shows_the_rooms_there_are():
     assert shown == rooms | {"cpp/", "benchmarks/"}
 
 
-@pytest.mark.parametrize("page", ["index", "choose", "mathematics", "built"])
+@pytest.mark.parametrize("page", ["index", "choose", "mathematics", "built", "migrate", "recipes"])
 def test_what_pages_show_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")

@@ -41,11 +41,12 @@ def test_the_readme_examples_run(tmp_path, monkeypatch):
         with contextlib.redirect_stdout(io.StringIO()) as said:
             exec(compile(example, f"example {k}", "exec"), {})
         outputs.append(said.getvalue().strip().splitlines())
-    (found, cleaned), (status, error), (tensor,), *rest = outputs
+    (filled,), (cleaned,), (ratings,), (status, error), (tensor,), *rest = outputs
     assert [len(lines) for lines in rest] == [0, 0, 1, 0, 1, 1]
     assert float(rest[2][0]) > 0.999
     assert rest[4] == ["True"]
-    assert found.startswith("3 0.0")
+    assert filled.startswith("0 0.")
+    assert all(1 <= float(word) <= 5 for word in re.findall(r"[\d.]+", ratings))
     rank, _, worst = cleaned.split()
     assert rank == "3"
     assert float(worst) < 1e-8
