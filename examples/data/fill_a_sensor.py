@@ -72,7 +72,7 @@ for candidate in model.rank_path_:
 # -------------
 # Errors of the filled cells, in mg/L, beside what else is at hand:
 
-from sklearn.impute import KNNImputer  # noqa: E402
+from sklearn.impute import KNNImputer
 
 without_time = sg.MatrixCompletion(smooth="none", random_state=0).fit_transform(table)
 neighbours = pd.DataFrame(KNNImputer().fit_transform(table), truth.index, truth.columns)
