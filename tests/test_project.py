@@ -92,3 +92,14 @@ def test_import_is_light():
     assert done.returncode == 0, done.stderr
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert loaded - set(sys.stdlib_module_names) == {"array_api_compat", "scaledgd"}
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    text = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = re.findall(r'__version__ = "(.+)"', (ROOT / "src/scaledgd/__init__.py").read_text())
+    assert f'set version = "{version[0]}"' in text
+    run = text[text.index("  run:\n") : text.index("  run_constrained:")]
+    listed = set(re.findall(r"- (\S+ >=\S+)", run)) - {"python >=3.11"}
+    needed = [*project["dependencies"], *project["optional-dependencies"]["cli"]]
+    assert listed == {need.replace(">=", " >=") for need in needed}
