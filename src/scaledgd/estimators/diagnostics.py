@@ -92,8 +92,8 @@ def undetermined(
             )
         if few == 1 and not learnt:
             found.append(
-                f"1 {name}{where} has fewer observations than the rank {r}; its estimates rely mainly "
-                "on regularisation"
+                f"1 {name}{where} has fewer observations than the rank {r}; its estimates rely "
+                "mainly on regularisation"
             )
         elif few and not learnt:
             found.append(
