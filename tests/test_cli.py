@@ -687,9 +687,11 @@ def test_the_report(fine):
     fine("complete", "in.csv", "-o", "out.csv", "--report", "page.html")
     with open("page.html", encoding="utf-8") as f:
         page = f.read()
-    for word in ("Missing cells", "Before and after", "Accuracy", "Spectrum",
-                 "Convergence", "s7", "column means"):  # fmt: skip
+    for word in ("Missing cells", "Before and after", "Accuracy", "Some columns", "The model",
+                 "of column means", "90% interval", "estimated", "s7"):  # fmt: skip
         assert word in page, word
+    for word in ("scales.", "of the residual", "standardised"):
+        assert word not in page, word
     assert "http://" not in page.replace("http://www.w3.org", "")
     long_file("long.csv", X, Y)
     fine("complete", "long.csv", *LONG, "-o", "long.out.csv", "--report", "long.html")
