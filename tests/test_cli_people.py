@@ -129,6 +129,12 @@ GOOD = {
     "an empty column": (
         "in.csv", lines([[*r, ""] for r in cells(Y)]), (), "", r"\d\d\.\d\d"
     ),
+    "dashes for missing": (
+        "in.csv", plain().replace(",,", ",-,").replace(",,", ",-,"), (), "", r"\d\d\.\d\d"
+    ),
+    "a delimiter at the end": (
+        "in.csv", plain().replace("\n", ",\n"), (), "", r"\d\d\.\d\d"
+    ),
     "a word for missing": (
         "in.csv", plain().replace(",,", ",-999.00,").replace(",,", ",-999.00,"),
         ("--missing", "-999"), "", r"\d\d\.\d\d",
@@ -166,7 +172,7 @@ def test_files_that_are_filled(run, name):
     filled = []
     for i, (a, b) in enumerate(zip(old, new, strict=True)):
         for x, y in zip(a, b, strict=True):
-            if x.strip() in ("", "NA", "-999.00") and i and y != x:
+            if x.strip() in ("", "NA", "-", "-999.00") and i and y != x:
                 filled.append(y)
             else:
                 assert x == y
@@ -185,6 +191,11 @@ BAD = {
     ),
     "an old workbook": ("in.xls", b"\xd0\xcf\x11\xe0", (), [".xlsx or .csv"]),
     "a web page": ("in.xlsx", b"<html><table></table></html>", (), ["not an Excel workbook"]),
+    "a line for Excel": ("in.csv", "sep=;\n" + plain(";"), (), ["sep=;", "tail -n +2"]),
+    "a title": ("in.csv", "Readings\n\n" + plain(), (), ["line 1 is not part", "tail -n +2"]),
+    "comments": (
+        "in.csv", "# made by\n# somebody, for you\n" + plain(), (), ["lines 1 to 2", "tail -n +3"]
+    ),
     "one row": ("in.csv", "a,b,c\n1,,3\n", (), ["only columns without any value"]),
     "one column": ("in.csv", "a\n1\n\n3\n", (), ["single column"]),
     "only text": ("in.csv", "a,b\nx,y\nu,v\n", (), ["no column holds numbers"]),

@@ -164,7 +164,7 @@ class TableOptions:
         str | None,
         typer.Option(
             help="The column of the times of the rows, by name or position from 1; none if there "
-            "is none. By default it is found by looking. It is written back unchanged.",
+            "is none. By default it is detected. It is written back unchanged.",
             metavar="COLUMN",
         ),
     ] = None
@@ -210,7 +210,7 @@ class TableOptions:
     ] = None
     std: Annotated[
         bool,
-        typer.Option("--std", help="Write the standard deviation of every filled cell to it."),
+        typer.Option("--std", help="Write standard deviations to that second file."),
     ] = False
     tol: Annotated[float, typer.Option(help="Relative accuracy of the fit.", metavar="TOL")] = 1e-9
     max_time: Annotated[
@@ -257,18 +257,18 @@ class TableOptions:
     delimiter: Annotated[
         str | None,
         typer.Option(
-            help="Cell separator: a character, or tab or space. By default it is found by looking.",
+            help="Cell separator: a character, or tab or space. By default it is detected.",
             metavar="CHAR",
         ),
     ] = None
     decimal: Annotated[
         str | None,
-        typer.Option(help="Decimal mark. By default it is found by looking.", metavar="CHAR"),
+        typer.Option(help="Decimal mark. By default it is detected.", metavar="CHAR"),
     ] = None
     thousands: Annotated[
         str | None,
         typer.Option(
-            help="Separator of thousands, or none. By default it is found by looking.",
+            help="Separator of thousands, or none. By default it is detected.",
             metavar="CHAR",
         ),
     ] = None

@@ -17,6 +17,7 @@ MISSING = (
     "",
     *("#N/A", "#NA", "<NA>", "N/A", "n/a", "NA", "na", "NaN", "nan", "NAN", "-nan", "-NaN"),
     *("NULL", "null", "Null", "None", "none", "#N/A N/A", "1.#QNAN", "-1.#IND"),
+    *("-", "--", "–", "—", "?", "."),
 )
 """Words for a missing cell."""
 BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")

@@ -189,6 +189,7 @@ class TextFile:
         dialect = replace(dialect, delimiter=marks.delimiter, decimal=marks.decimal)
         self.dialect, self.assumed = dialect, list(marks.assumed)
         records = self._first_records()
+        self._refuse_title(records)
         first, others = records[0], {len(record) for record in records[1:]}
         self.header = _is_header(records, dialect) if dialect.header is None else dialect.header
         if self.header and others == {len(first) + 1}:
@@ -225,8 +226,24 @@ class TextFile:
             raise Failure(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
         if b"\0" in sample:
             raise Failure(f"{path} is not text; give it the suffix of its format")
+        if re.match(rb"sep=.\r?\n", sample.removeprefix(BYTE_ORDER_MARK)):
+            raise Failure(
+                f"{path} begins with a line for Excel, sep=; or the like; remove it: tail -n +2 "
+                f"{path.name} > new.csv"
+            )
         if b"\n" not in sample and b"\r" in sample:
             raise Failure(f"{path} has carriage returns as line ends; convert them to newlines")
+
+    def _refuse_title(self, records: list[list[str]]) -> None:
+        """Fail if there is something above the table."""
+        widths = [len(record) for record in records]
+        above = next((k for k, n in enumerate(widths) if n == widths[-1]), 0)
+        if above and max(widths[:above]) < widths[-1] - 1 and set(widths[above:]) == {widths[-1]}:
+            lines = "line 1 is" if above == 1 else f"lines 1 to {above} are"
+            raise Failure(
+                f"{self.path}: {lines} not part of the table below; remove what is above the "
+                f"column names: tail -n +{above + 1} {self.path.name} > new.csv"
+            )
 
     def _first_records(self) -> list[list[str]]:
         sample = self._sample.removeprefix(BYTE_ORDER_MARK)
