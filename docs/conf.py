@@ -44,7 +44,7 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_math_renderer = "mathml"
 html_theme_options = {
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
     "show_toc_level": 2,
