@@ -43,11 +43,12 @@ def test_the_readme_examples_run(tmp_path, monkeypatch):
         with contextlib.redirect_stdout(io.StringIO()) as said:
             exec(compile(example, f"example {k}", "exec"), {})
         outputs.append(said.getvalue().strip().splitlines())
-    (found, cleaned), (status, error), (tensor,), *rest = outputs
+    (filled,), (cleaned,), (ratings,), (status, error), (tensor,), *rest = outputs
     assert [len(lines) for lines in rest] == [0, 0, 1, 0, 1, 1]
     assert float(rest[2][0]) > 0.999
     assert rest[4] == ["True"]
-    assert found.startswith("3 0.0")
+    assert filled.startswith("0 0.")
+    assert all(1 <= float(word) <= 5 for word in re.findall(r"[\d.]+", ratings))
     rank, _, worst = cleaned.split()
     assert rank == "3"
     assert float(worst) < 1e-8
@@ -113,3 +114,14 @@ def test_every_public_name_is_there():
         assert getattr(sg, name).__name__.split(".")[-1] == name
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = sg.nothing
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    text = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = re.findall(r'__version__ = "(.+)"', (ROOT / "src/scaledgd/__init__.py").read_text())
+    assert f'set version = "{version[0]}"' in text
+    run = text[text.index("  run:\n") : text.index("  run_constrained:")]
+    listed = set(re.findall(r"- (\S+ >=\S+)", run)) - {"python >=3.11"}
+    needed = [*project["dependencies"], *project["optional-dependencies"]["cli"]]
+    assert listed == {need.replace(">=", " >=") for need in needed}

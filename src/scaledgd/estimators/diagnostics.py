@@ -124,12 +124,13 @@ def undetermined(
             )
         if few == 1 and not learnt:
             found.append(
-                f"1 {name}{where} has fewer observations than the rank {r}; it is held by the ridge"
+                f"1 {name}{where} has fewer observations than the rank {r}; its estimates rely "
+                "mainly on regularisation"
             )
         elif few and not learnt:
             found.append(
-                f"{few} {name}s{where} have fewer observations than the rank {r}; they are held by "
-                "the ridge"
+                f"{few} {name}s{where} have fewer observations than the rank {r}; their estimates "
+                "rely mainly on regularisation"
             )
     parts = data.components()
     if parts > 1 and in_time is None:

@@ -19,6 +19,7 @@ from .local_observations import LocalObservations
 from .models import EntrywiseModel
 from .observations import same_library
 from .packing import host
+from .plausible import ColumnValues
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
@@ -348,6 +349,24 @@ class EntrywiseEstimator(LowRankEstimator):
         data, kind = self._read(X, observed)
         check_memory(data.shape, "the transformed X", kind.how != "sparse")
         return data, kind
+
+    def _plausible(self, values: Array, data: LocalObservations | None = None) -> Array:
+        """Return estimates as values that could have been observed, and `data` as they are.
+
+        Columns of a table have their own digits and bounds; a tensor has common ones.
+        """
+        known = self._model.observations
+        matrix = len(known.shape) == 2
+        seen = ColumnValues(known.shape[1] if matrix else 1)
+        for part in (known, data):
+            if part is not None and part.size:
+                columns = host(part.coordinates[1]) if matrix else np.zeros(part.size, dtype=int)
+                seen.add_entries(columns, host(part.flat))
+        xp = array_namespace(values)
+        new = xp.astype(seen.found().values(values), values.dtype, copy=False)
+        if data is not None and data.index is not None and data.size:
+            new[data.index] = data.y
+        return new if data is None or data.index is not None else values
 
     def _estimated(self, data: LocalObservations) -> Array:
         """Return the estimate of rows, dense, in the units of the data."""

@@ -271,13 +271,18 @@ class _TensorEstimator(EntrywiseEstimator):
         observed = fit_params.get("observed")
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Estimate slices of mode 0; each estimator says how.
 
         Parameters
         ----------
         X : array of shape (n, n2, ..., nd), as for `fit`
         observed : boolean array of the shape of X, optional
+        plausible : bool
+            Fill in values that could have been observed: integers among integers, nothing
+            negative among what is never negative, nothing outside a scale such as one to five
+            stars, and no more decimals than the data have. By default,
+            estimates are returned as they are.
 
         Returns
         -------
@@ -337,20 +342,26 @@ class TensorCompletion(_TensorEstimator):
     outliers: Any = field(default=None, metadata=SHAPES)
     smooth: Any = field(default="auto", metadata=SHAPES)
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Fill the holes of slices of mode 0, which may be new.
 
         Parameters
         ----------
         X : array of shape (n, n2, ..., nd), as for `fit`
         observed : boolean array of the shape of X, optional
+        plausible : bool
+            Fill in values that could have been observed: integers among integers, nothing
+            negative among what is never negative, nothing outside a scale such as one to five
+            stars, and no more decimals than the data have. By default,
+            estimates are returned as they are.
 
         Returns
         -------
         filled : array of the shape of X
         """
         data, kind = self._read_rows(X, observed)
-        return kind.table_back(self._filled(data))
+        filled = self._filled(data)
+        return kind.table_back(self._plausible(filled, data) if plausible else filled)
 
 
 class TensorRobustPCA(_TensorEstimator):
@@ -385,17 +396,23 @@ class TensorRobustPCA(_TensorEstimator):
     def _outliers(self) -> Any:
         return "auto"
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Return the clean part of slices of mode 0, which may be new.
 
         Parameters
         ----------
         X : array of shape (n, n2, ..., nd), as for `fit`
         observed : boolean array of the shape of X, optional
+        plausible : bool
+            Fill in values that could have been observed: integers among integers, nothing
+            negative among what is never negative, nothing outside a scale such as one to five
+            stars, and no more decimals than the data have. By default,
+            estimates are returned as they are.
 
         Returns
         -------
         clean : array of the shape of X
         """
         data, kind = self._read_rows(X, observed)
-        return kind.table_back(self._estimated(data))
+        clean = self._estimated(data)
+        return kind.table_back(self._plausible(clean) if plausible else clean)

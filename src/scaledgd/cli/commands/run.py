@@ -27,6 +27,8 @@ def run(options: TableOptions) -> None:
     except KeyboardInterrupt:
         raise KeyboardInterrupt("interrupted; nothing was written") from None
     seconds = time.perf_counter() - began
+    for note in [] if options.quiet else summary.assumed:
+        print(f"scaledgd: note: {note}", file=sys.stderr)
     for note in summary.warnings:
         print(f"scaledgd: warning: {note}", file=sys.stderr)
     if options.json:

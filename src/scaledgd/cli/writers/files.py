@@ -83,16 +83,19 @@ def replacing(option: str, path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_outputs(out: Path, outliers: Path | None) -> Iterator[tuple[IO[bytes], IO[bytes] | None]]:
-    """Open the output, and the file of outliers if there is one.
+def open_outputs(
+    out: Path, outliers: Path | None, second: Path | None = None
+) -> Iterator[tuple[IO[bytes], IO[bytes] | None, IO[bytes] | None]]:
+    """Open the output, and the files of outliers and of intervals if there are any.
 
     They are opened before the work begins, so that a place that cannot be written is reported
     at once.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(replacing("-o", out))
-        if outliers is None:
-            yield file, None
-        else:
-            check_named_columns("--outliers", outliers)
-            yield file, stack.enter_context(replacing("--outliers", outliers))
+        others: list[IO[bytes] | None] = [None, None]
+        for k, (option, path) in enumerate((("--outliers", outliers), ("--interval", second))):
+            if path is not None:
+                check_named_columns(option, path)
+                others[k] = stack.enter_context(replacing(option, path))
+        yield file, others[0], others[1]
