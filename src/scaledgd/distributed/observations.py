@@ -40,7 +40,7 @@ class ShardedObservations(Observations):
     shape : (n1, n2)
     size : int
     dtype : dtype
-    dense : bool
+    crowded : bool
         Whether most entries of the table are observed, which decides between kernels.
     chain : Chain
         What was done to the values since they were read.
@@ -54,7 +54,7 @@ class ShardedObservations(Observations):
     shape: tuple[int, ...]
     count: int
     dtype: Any
-    dense: bool = False
+    crowded: bool = False
     chain: Chain = field(default_factory=Chain)
     choice: tuple[Any, ...] | None = None
 

@@ -142,7 +142,7 @@ class ShardedEntries(Operator):
         self, problem: BlockProblem, system: UnsureRows, root: Array | None = None
     ) -> RowUpdate | None:
         F, k, data = problem.factors, problem.k, problem.y.data
-        if data.dense:
+        if data.crowded:
             return None
         own = [(x,) for x in own_of(data, F, k)]
         unsure = Unsure(system.variance, system.ridge, float(system.noise), system.given)

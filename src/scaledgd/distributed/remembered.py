@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
+from ..estimators.constants import equal
 from ..estimators.hashing import bounds_of, hashed
 from ..estimators.local_observations import LocalObservations
 from ..estimators.packing import packable
@@ -98,6 +99,10 @@ class RememberedObservations:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "source": None}
 
+    def without_source(self) -> RememberedObservations:
+        """Return the same for a worker, which is not asked for entries."""
+        return replace(self, source=None)
+
     @property
     def y(self) -> Array:
         return self.kind
@@ -173,6 +178,28 @@ class RememberedObservations:
             "this needs the data of the fit on this machine, but the model was fitted on a "
             "cluster, which has released them; fit what one machine can hold"
         )
+
+
+def remembered_here(data: LocalObservations) -> RememberedObservations:
+    """Return what is to be remembered of entries that are on this machine."""
+    value, count = equal(data, 0)
+    places = np.flatnonzero(count)
+    values, counts = np.unique(data.flat, return_counts=True)
+    many = counts >= SHARE * data.size
+    return RememberedObservations(
+        data.shape,
+        data.size,
+        np.empty(0, dtype=data.y.dtype),
+        data.counts(0),
+        data.counts(1),
+        data.magnitude(),
+        values[many],
+        counts[many],
+        places,
+        value[places],
+        count[places],
+        data.components(),
+    )
 
 
 def unseen(held: tuple[Any, ...] | None) -> Callable[[tuple[Array, ...]], Array] | None:

@@ -147,7 +147,7 @@ def of_entries(workers: Workers, index: Any, values: Any, shape: Any) -> Source:
             "index must be a pair of arrays, and shape (n1, n2): only matrices are read from Dask "
             "arrays of coordinates"
         )
-    columns = _aligned((*index, values))
+    columns = aligned((*index, values))
     for name, x in zip(("index[0]", "index[1]", "values"), columns, strict=True):
         if x.ndim != 1:
             raise ValueError(f"{name} must be one-dimensional, not of {x.ndim} dimensions")
@@ -161,8 +161,8 @@ def of_entries(workers: Workers, index: Any, values: Any, shape: Any) -> Source:
     return Source(blocks, shape, dtype, _counted(workers, blocks, shape))
 
 
-def _aligned(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Dask arrays cut at the same places."""
+def aligned(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return Dask arrays cut at the same places."""
     import dask.array as da
 
     found = [x.to_dask_array() if is_series(x) else x for x in columns]
