@@ -1,5 +1,7 @@
 """Fits of Dask collections: the same answers as on one machine, for any shards."""
 
+import time
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -53,16 +55,26 @@ def client():
     """A cluster in this process."""
     with (
         dask.config.set({"distributed.worker.memory.terminate": False}),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-        ) as cluster,
+        started(2) as cluster,
         distributed.Client(cluster) as found,
     ):
         yield found
 
 
+def started(workers, processes=False):
+    return distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=processes, dashboard_address=":0"
+    )
+
+
 def left_behind(client):
-    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+    """What the scheduler still knows of, once it has heard of what was released."""
+    for _ in range(100):
+        found = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
+        if not found:
+            break
+        time.sleep(0.05)
+    return found
 
 
 def alike(a, b, tol=1e-9):
@@ -89,8 +101,11 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("parts", [1, 2, 4, 7])
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("given", 1), ("given", 2), ("given", 4), ("given", 7), ("auto", 4), ("auto", 7)]
+    + [("ridge", 4), ("columns", 7), ("parts", 2)],
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_shards_do_not_matter(name, parts, large, monkeypatch):
     i, j, y = entries()
@@ -125,7 +140,7 @@ def test_the_order_of_files_does_not_matter(large, monkeypatch, client):
         ]
         found.append(fitted(MODELS["given"], *arrays).reconstruct())
     assert np.array_equal(*found)
-    assert left_behind(client) == 0
+    assert not left_behind(client)
 
 
 def test_a_cluster_answers_like_one_machine(large, monkeypatch, client):
@@ -141,7 +156,7 @@ def test_a_cluster_answers_like_one_machine(large, monkeypatch, client):
             assert np.allclose(a, b, rtol=1e-9, atol=1e-9)
     deviation = many.predict_entries(index, return_std=True)[1]
     assert np.allclose(one.predict_entries(index, return_std=True)[1], deviation, rtol=1e-9)
-    assert left_behind(client) == 0
+    assert not left_behind(client)
 
 
 def test_single_precision_stays(large, monkeypatch):
@@ -241,3 +256,92 @@ def test_empty_parts_and_missing_values_are_fine(large):
     parts = [frame.iloc[:0], frame.iloc[:5000], more, frame.iloc[5000:], frame.iloc[:0]]
     lines = dd.concat([dd.from_pandas(part, npartitions=1) for part in parts])
     alike(fitted(MODELS["given"], i, j, y), clone(MODELS["given"]).fit(lines))
+
+
+# ---- bad input: a clear sentence before the long work, and nothing left behind
+
+
+def frame_of(parts):
+    """A frame with parts as they are, whatever their types."""
+    whole = dd.from_pandas(parts[0], npartitions=1)
+
+    def part(number):
+        return parts[number]
+
+    return dd.from_map(part, range(len(parts)), meta=whole._meta)
+
+
+def bad_frames():
+    frame = labelled(*entries())
+    half = len(frame) // 2
+    first, second = frame.iloc[:half], frame.iloc[half:]
+    missing = second.copy()
+    missing.loc[missing.index[3], "user"] = None
+    words = second.assign(stars=["good"] * len(second))
+    numbers = second.assign(user=np.arange(len(second)))
+    again = pd.concat([second, first.iloc[[7]]])
+    user, item = first["user"].iloc[7], first["item"].iloc[7]
+    return {
+        "label": ([first, missing], ValueError, "part 1 of the frame: 1 labels in 'user' are miss"),
+        "words": ([first, words], TypeError, "part 1 of the frame: 'stars' holds .*, not numbers"),
+        "types": ([first, numbers], TypeError, "labels in 'user' are .* and .* in others"),
+        "twice": ([first, again], ValueError, f"user '{user}', item {item} is given more than"),
+        "infinite": ([first, second.assign(stars=np.inf)], ValueError, "'stars' holds infinity"),
+        "nothing": ([first.assign(stars=np.nan)], ValueError, "no entry with a value"),
+        "columns": ([first.assign(more=1)], ValueError, "three columns: row, column and value"),
+    }
+
+
+@pytest.mark.parametrize("name", ["label", "words", "types", "twice", "infinite", "nothing"])
+@pytest.mark.parametrize("where", ["cluster", "here"])
+def test_bad_frames(name, where, large, request):
+    parts, error, words = bad_frames()[name]
+    if where == "cluster":
+        client = request.getfixturevalue("client")
+    model = clone(MODELS["given"])
+    with dask.config.set({"dataframe.convert-string": False}), pytest.raises(error, match=words):
+        model.fit(frame_of(parts))
+    assert not hasattr(model, "factors_")
+    if where == "cluster":
+        assert not left_behind(client)
+
+
+def test_bad_arrays(large):
+    i, j, y = entries()
+    model = clone(MODELS["given"])
+
+    def refused(error, words, *given, shape=SHAPE, **more):
+        with pytest.raises(error, match=words):
+            model.fit_entries(given[:2], given[2], shape, **more)
+        assert not hasattr(model, "factors_")
+
+    far = i.copy()
+    far[9000] = SHAPE[0]
+    refused(ValueError, r"chunk 3 of index\[0\] runs from", *chunked(far, j, y))
+    gone = y.copy()
+    gone[3] = np.nan
+    refused(ValueError, "chunk 0 of values", *chunked(i, j, gone))
+    refused(TypeError, r"index\[0\] must hold integers", *chunked(i + 0.5, j, y))
+    refused(ValueError, "Complex data", *chunked(i, j, y + 1j))
+    refused(ValueError, "of one length", *chunked(i, j), da.from_array(y[:-1], chunks=2500))
+    refused(ValueError, "only matrices", *chunked(i, j, y), shape=(3, 4, 5))
+    twice = np.append(i, i[:1]), np.append(j, j[:1]), np.append(y, 0.0)
+    refused(ValueError, "is given more than once", *chunked(*twice))
+    refused(NotImplementedError, "weights", *chunked(i, j, y), entry_weight=y)
+    with pytest.raises(ValueError, match="three columns: row, column and value"):
+        model.fit(dd.from_pandas(bad_frames()["columns"][0][0], npartitions=2))
+    table = da.full((40, 30), np.nan, chunks=10)
+    with pytest.raises(ValueError, match="no observed entry"):
+        model.fit(table)
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(da.full((40, 30), np.inf, chunks=10))
+    with pytest.raises(TypeError, match="dates"):
+        model.fit(da.from_array(np.zeros((4, 3), dtype="M8[s]"), chunks=2))
+
+
+def test_a_closed_client():
+    with started(1) as cluster:
+        client = distributed.Client(cluster, set_as_default=False)
+        client.close()
+        with pytest.raises(ValueError, match="client is closed, not running"):
+            fitted(MODELS["given"], *chunked(*entries()), client=client)

@@ -110,10 +110,10 @@ def _repeated(error: DuplicateError, source: Source) -> str:
     pair = [f"row {error.pair[0]}", f"column {error.pair[1]}"]
     if source.names is not None:
         sides = zip(source.names, error.pair, strict=True)
-        pair = [f"{side.column} {side.labels[k]!r}" for side, k in sides]
+        pair = [f"{side.column} {side.labels[k : k + 1].tolist()[0]!r}" for side, k in sides]
+    more = f" ({error.count:,} such lines in this part of the data)" if error.count > 1 else ""
     return (
-        f"{', '.join(pair)} is given more than once (and {error.count - 1:,} more such entries in "
-        "this part of the data); average repeated observations first"
+        f"{', '.join(pair)} is given more than once{more}; average repeated observations first"
     )
 
 

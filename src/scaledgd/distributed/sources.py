@@ -301,7 +301,7 @@ def of_frame(workers: Workers, frame: Any) -> Source:
     surveys = [delayed(labelling.survey)(k, part, names) for k, part in enumerate(read)]
     found = workers.compute([tree(surveys, partial(labelling.merged, names=names))])[0]
     sides = tuple(labelling.ordered(side) for side in found)
-    if not all(len(side) for side in sides):
+    if not all(len(side[1]) for side in sides):
         raise ValueError(f"the frame has no entry with a value in {names[2]!r}")
     known = Names(names[0], sides[0][0]), Names(names[1], sides[1][0])
     lookup = delayed(known, traverse=False)

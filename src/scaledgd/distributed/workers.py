@@ -170,7 +170,10 @@ class Cluster(Workers):
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
         futures = self.client.compute(list(tasks))
-        return list(self._safely(lambda: self.client.gather(futures, direct=self.direct)))
+        try:
+            return list(self._safely(lambda: self.client.gather(futures, direct=self.direct)))
+        finally:
+            _release(futures)
 
     def shuffle(
         self,
@@ -218,7 +221,10 @@ class Cluster(Workers):
                 )
                 for shard, part in zip(shards, mine, strict=True)
             ]
-            return list(self.client.gather(futures, direct=self.direct))
+            try:
+                return list(self.client.gather(futures, direct=self.direct))
+            finally:
+                _release(futures)
 
         found = self._safely(attempt, shards)
         self.received += size_of(found)
@@ -290,9 +296,14 @@ class Cluster(Workers):
 
     def close(self) -> None:
         self._known.clear()
-        for future in self._made:
-            future.release()
+        _release(self._made)
         self._made.clear()
+
+
+def _release(futures: Sequence[Any]) -> None:
+    """Let go of results now: an exception that is looked at later would keep them."""
+    for future in futures:
+        future.release()
 
 
 def _cut(cut: Work, block: Any) -> list[Piece]:
