@@ -345,3 +345,29 @@ def test_a_closed_client():
         client.close()
         with pytest.raises(ValueError, match="client is closed, not running"):
             fitted(MODELS["given"], *chunked(*entries()), client=client)
+
+
+# ---- fits that are not distributed
+
+
+def test_robust_fits_and_tensors_are_brought_here(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
+    X = X + 8 * (rng.random(X.shape) < 0.05)
+    T = sg.datasets.low_rank_tensor((12, 10, 8), 2, kappa=2, rng=0).full()
+    T = np.where(rng.random(T.shape) < 0.7, T, np.nan)
+    index = np.nonzero(~np.isnan(T))
+    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
+        lazy = da.from_array(data, chunks=7)
+        one, many = clone(model).fit(data), clone(model).fit(lazy)
+        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+        estimate = many.transform(lazy)
+        assert estimate.chunks == lazy.chunks
+        assert np.allclose(estimate.compute(), one.transform(data), rtol=1e-8, atol=1e-8)
+    arrays = chunked(*index, T[index], chunks=100)
+    many = sg.TensorCompletion(2).fit_entries(arrays[:3], arrays[3], T.shape)
+    assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-8, atol=1e-8)
+    monkeypatch.setattr(fitting, "available_memory", lambda: 1e4)
+    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
+        with pytest.raises(MemoryError, match="not distributed"):
+            clone(model).fit(da.from_array(data, chunks=7))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..estimators.base import all_or_nothing
+from ..estimators.dask import is_array, is_frame, is_series
 from ..estimators.local_observations import LocalObservations
 from ..estimators.reading import Kind, available_memory
 from ..kernels.cpp import DENSE
@@ -100,10 +101,35 @@ def check_gathering(entries: int, dtype: Any, modes: int = 2) -> None:
     needed, left = COPIES * entries * (8 * modes + np.dtype(dtype).itemsize), available_memory()
     if needed > left:
         raise MemoryError(
-            f"this fit is not distributed, and {entries:,} entries take about "
+            f"this fit is not distributed, and {entries:,} numbers take about "
             f"{needed / 2**30:.3g} GiB on this machine (there are {left / 2**30:.3g} GiB); fit some "
-            "of the rows, or use MatrixCompletion without outliers, which is distributed"
+            "of the rows; of the estimators, MatrixCompletion without outliers is distributed"
         )
+
+
+def computed(client: Any, *collections: Any) -> list[Any]:
+    """Return Dask collections as arrays on this machine, if it has memory for them."""
+    with opened(client) as workers:
+        for x in collections:
+            if is_frame(x):
+                raise TypeError(
+                    "a Dask frame of entries is for MatrixCompletion and RobustPCA; give "
+                    "coordinates and values to fit_entries"
+                )
+        lazy = [x.to_dask_array() if is_series(x) else x for x in collections]
+        entries = sum(_length(workers, x) for x in lazy if is_array(x))
+        check_gathering(entries, np.float64, 0)
+        found = iter(workers.compute([x for x in lazy if is_array(x)]))
+        return [next(found) if is_array(x) else x for x in lazy]
+
+
+def _length(workers: Workers, x: Any) -> int:
+    """The number of elements of an array, whose chunks may be of unknown size."""
+    from dask import delayed
+
+    if not np.isnan(x.shape).any():
+        return math.prod(x.shape)
+    return sum(workers.compute([delayed(np.size)(block) for block in x.to_delayed().ravel()]))
 
 
 def _repeated(error: DuplicateError, source: Source) -> str:

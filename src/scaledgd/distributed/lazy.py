@@ -9,6 +9,7 @@ import numpy as np
 
 from ..estimators.dask import is_array, is_frame
 from ..estimators.local_observations import LocalObservations
+from ..estimators.matrix_model import MatrixModel
 from .labelling import Names
 from .remembered import RememberedObservations, remembered_here
 
@@ -18,6 +19,8 @@ Array = Any
 def light(estimator: Any) -> Any:
     """Return a copy of a fitted estimator that workers can be sent: without the data of the fit."""
     known = estimator._model
+    if type(known) is not MatrixModel:
+        return estimator  # what is estimated depends on the data of the fit
     data = known.observations
     if isinstance(data, LocalObservations):
         known._row_levels  # noqa: B018, found while the data are there
@@ -44,24 +47,30 @@ def transformed(estimator: Any, X: Any, observed: Any) -> Any:
     import dask.array as da
     from dask import delayed
 
-    n2 = estimator.n_features_in_
     if is_frame(X):
         raise TypeError(
             "transform fills a table, X.to_dask_array(); for a frame of entries use "
             "predict_entries(X[[row, column]])"
         )
-    if X.ndim != 2 or X.shape[1] != n2:
-        raise ValueError(f"X has shape {X.shape}, but the model was fitted to {n2} features")
+    shape = estimator.factors_.shape
+    if X.ndim != len(shape) or tuple(X.shape[1:]) != tuple(shape[1:]):
+        raise ValueError(f"X has shape {X.shape}, but the model was fitted to {tuple(shape)}")
+    if estimator._model.in_time == 0 and X.numblocks[0] > 1:
+        raise NotImplementedError(
+            "the model relates rows to those before and after, so chunks of rows cannot be "
+            'transformed one by one; fit with smooth="none", or transform X.compute()'
+        )
     single = X.dtype == np.float32
     dtype = np.dtype(np.float32 if single else np.float64)
     model = delayed(light(estimator), traverse=False)
-    whole = X.rechunk({1: -1})  # a row is solved as a whole
+    others = range(1, X.ndim)
+    whole = X.rechunk(dict.fromkeys(others, -1))  # a row is solved as a whole
     arrays = [whole]
     if observed is not None:
         arrays.append(da.asarray(observed).rechunk(whole.chunks))
-    meta = np.empty((0, 0), dtype=dtype)
+    meta = np.empty((0,) * X.ndim, dtype=dtype)
     filled = da.map_blocks(_transform, *arrays, model=model, dtype=dtype, meta=meta)
-    return filled.rechunk({1: X.chunks[1]})
+    return filled.rechunk({k: X.chunks[k] for k in others})
 
 
 def _transform(X: Array, observed: Array | None = None, *, model: Any) -> Array:

@@ -48,3 +48,10 @@ def refuse_weights(*weights: Any) -> None:
             "weights of entries in Dask collections are not distributed yet; leave them out, or "
             "give X.compute()"
         )
+
+
+def brought_here(client: Any, *collections: Any) -> list[Any]:
+    """Return Dask collections as arrays, for fits that are not distributed."""
+    from ..distributed.fitting import computed
+
+    return computed(client, *collections)

@@ -316,12 +316,6 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         observed = fit_params.get("observed")
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
 
-    def _lazily(self, X: Any, observed: Any) -> Any:
-        from ..distributed.lazy import transformed
-
-        check_is_fitted(self)
-        return transformed(self, X if is_frame(X) else as_array(X), observed)
-
     def _as_given(self, kind: Kind, values: Any) -> Any:
         """Return transformed rows as those came, or as `set_output` will make of features."""
         chosen = getattr(self, "_sklearn_output_config", {}).get("transform")
