@@ -15,8 +15,7 @@ da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
 pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
-from scaledgd.distributed import fitting, shards  # noqa: E402
-from scaledgd.distributed.observations import ShardedObservations  # noqa: E402
+from scaledgd.distributed import fitting  # noqa: E402
 from scaledgd.estimators import choosing, joint, searching  # noqa: E402
 
 SHAPE, RANK = (300, 200), 3
@@ -103,8 +102,10 @@ MODELS = {
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("given", 1), ("given", 2), ("given", 4), ("given", 7), ("auto", 4), ("auto", 7)]
-    + [("ridge", 4), ("columns", 7), ("parts", 2)],
+    [
+        *(("given", parts) for parts in (1, 2, 4, 7)),
+        *(("auto", 4), ("auto", 7), ("ridge", 4), ("columns", 7), ("parts", 2)),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_shards_do_not_matter(name, parts, large, monkeypatch):
@@ -152,8 +153,8 @@ def test_a_cluster_answers_like_one_machine(large, monkeypatch, client):
     assert np.allclose(one._model.scores, many._model.scores, rtol=1e-9)
     index = i[:40], j[:40]
     for kind in ("model", "prediction", "conformal"):
-        for a, b in zip(one.interval(index, 0.9, kind), many.interval(index, 0.9, kind)):
-            assert np.allclose(a, b, rtol=1e-9, atol=1e-9)
+        bounds = [model.interval(index, 0.9, kind) for model in (one, many)]
+        assert np.allclose(*bounds, rtol=1e-9, atol=1e-9)
     deviation = many.predict_entries(index, return_std=True)[1]
     assert np.allclose(one.predict_entries(index, return_std=True)[1], deviation, rtol=1e-9)
     assert not left_behind(client)
@@ -207,7 +208,9 @@ def test_observed_says_what_counts(large):
     seen = ~np.isnan(X)
     whole = np.where(seen, X, 7.0)
     model = MODELS["given"]
-    many = clone(model).fit(da.from_array(whole, chunks=90), observed=da.from_array(seen, chunks=50))
+    many = clone(model).fit(
+        da.from_array(whole, chunks=90), observed=da.from_array(seen, chunks=50)
+    )
     alike(clone(model).fit(X), many)
 
 

@@ -32,9 +32,7 @@ COPIES = 5
 """Copies of the entries that a fit on one machine makes, about."""
 
 
-def fit(
-    estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any = None
-) -> None:
+def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any = None) -> None:
     """Fit an estimator of a table to a source.
 
     Parameters
@@ -102,8 +100,8 @@ def check_gathering(entries: int, dtype: Any, modes: int = 2) -> None:
     if needed > left:
         raise MemoryError(
             f"this fit is not distributed, and {entries:,} numbers take about "
-            f"{needed / 2**30:.3g} GiB on this machine (there are {left / 2**30:.3g} GiB); fit some "
-            "of the rows; of the estimators, MatrixCompletion without outliers is distributed"
+            f"{needed / 2**30:.3g} GiB on this machine (there are {left / 2**30:.3g} GiB); fit "
+            "some of the rows; of the estimators, MatrixCompletion without outliers is distributed"
         )
 
 
@@ -138,9 +136,7 @@ def _repeated(error: DuplicateError, source: Source) -> str:
         sides = zip(source.names, error.pair, strict=True)
         pair = [f"{side.column} {side.labels[k : k + 1].tolist()[0]!r}" for side, k in sides]
     more = f" ({error.count:,} such lines in this part of the data)" if error.count > 1 else ""
-    return (
-        f"{', '.join(pair)} is given more than once{more}; average repeated observations first"
-    )
+    return f"{', '.join(pair)} is given more than once{more}; average repeated observations first"
 
 
 # ---- on this machine
@@ -167,7 +163,7 @@ def sharded(workers: Workers, source: Source) -> ShardedObservations:
     """Return all entries in shards, each twice: by row and by column."""
     parts = max(workers.threads, math.ceil(source.size / PART))
     shape = source.shape
-    limits = tuple(boundaries(counts, parts) for counts in source.counts)
+    limits = boundaries(source.counts[0], parts), boundaries(source.counts[1], parts)
     dense = source.size >= DENSE * math.prod(shape)
     narrow = tuple(integers(n) for n in shape)
     rows = workers.shuffle(
@@ -199,5 +195,3 @@ def _assembled(
     mode: int, shape: tuple[int, int], dense: bool, limits: tuple[int, int], *parts: Piece
 ) -> Shard:
     return Shard.assembled(mode, limits, shape, dense, *parts)
-
-

@@ -21,7 +21,7 @@ def light(estimator: Any) -> Any:
     known = estimator._model
     if type(known) is not MatrixModel:
         return estimator  # what is estimated depends on the data of the fit
-    data = known.observations
+    data: Any = known.observations
     if isinstance(data, LocalObservations):
         known._row_levels  # noqa: B018, found while the data are there
         data = remembered_here(data)
@@ -129,7 +129,7 @@ def numbers(estimator: Any, frame: Any) -> tuple[Array, Array]:
     """Return the coordinates of the labels in a frame of pandas."""
     names = names_of(estimator)
     columns = _columns(frame, names)
-    return tuple(name.known(frame[c]) for name, c in zip(names, columns, strict=True))  # type: ignore[return-value]
+    return tuple(name.known(frame[c]) for name, c in zip(names, columns, strict=True))
 
 
 def names_of(estimator: Any) -> tuple[Names, Names]:

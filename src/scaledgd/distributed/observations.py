@@ -150,9 +150,9 @@ class ShardedObservations(Observations):
         i, j, y = (np.concatenate([part[k] for part in parts]) for k in range(3))
         return LocalObservations((i, j), y, self.shape)
 
-    def split(
+    def split(  # type: ignore[override]
         self, fraction: float, seed: int, parts: int = 1
-    ) -> list[tuple[ShardedObservations, LocalObservations]]:  # type: ignore[override]
+    ) -> list[tuple[ShardedObservations, LocalObservations]]:
         pairs = []
         for part in range(parts):
             choice = fraction, self.size, seed, parts, part
@@ -163,12 +163,8 @@ class ShardedObservations(Observations):
 
     def _kept(self, choice: tuple[Any, ...], held: int) -> ShardedObservations:
         """The entries that are not held out, in shards of their own."""
-        rows, columns = (
-            self.workers.derive(tasks.kept, shards, *choice) for shards in self.shards
-        )
-        return replace(
-            self, shards=(rows, columns), count=self.size - held, choice=choice[:3]
-        )
+        rows, columns = (self.workers.derive(tasks.kept, shards, *choice) for shards in self.shards)
+        return replace(self, shards=(rows, columns), count=self.size - held, choice=choice[:3])
 
     def core(self, most: int, seed: int) -> LocalObservations:  # type: ignore[override]
         rng = np.random.default_rng(seed)
@@ -193,7 +189,7 @@ class ShardedObservations(Observations):
         data = self._local(self.each(tasks.entries, mode, None, chosen, self.chain))
         return data.slices(mode, chosen)
 
-    def stacked(self, other: Any) -> NoReturn:  # type: ignore[override]
+    def stacked(self, other: Any) -> NoReturn:
         self._refuse("partial_fit")
 
     # ---- reductions
@@ -218,7 +214,9 @@ class ShardedObservations(Observations):
 
     @cached_property
     def _moments(self) -> tuple[float, float, float, float]:
-        count, total, squares, largest = zip(*self.each(tasks.moments, 0, None, self.chain), strict=True)
+        count, total, squares, largest = zip(
+            *self.each(tasks.moments, 0, None, self.chain), strict=True
+        )
         return sum(count), math.fsum(total), math.fsum(squares), max(largest)
 
     @property
@@ -287,7 +285,7 @@ class ShardedObservations(Observations):
         seen = np.zeros(width, dtype=bool)
         seen[columns - len(some)] = True
         sides = np.concatenate(own), np.where(seen, label[len(some) :], -1)
-        return sides if mode == 0 else sides[::-1]  # type: ignore[return-value]
+        return sides if mode == 0 else sides[::-1]
 
     def components(self) -> int:
         if "components" not in self._shared:

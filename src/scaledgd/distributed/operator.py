@@ -111,9 +111,7 @@ class ShardedEntries(Operator):
         found = data.each(tasks.squares, 0, own, other_of(F, 0), data.chain)
         return float(np.sum(found))
 
-    def squares_and_gradient(
-        self, factors: Factors, y: Any, k: int
-    ) -> tuple[Array | float, Array]:
+    def squares_and_gradient(self, factors: Factors, y: Any, k: int) -> tuple[Array | float, Array]:
         data = y.data
         own = [(x,) for x in own_of(data, factors, k)]
         found = data.each(tasks.gradient, k, own, other_of(factors, k), data.chain)

@@ -80,6 +80,7 @@ class RememberedObservations:
         """Return what is to be remembered of observations."""
         value, count = data.equal(0)
         places = np.flatnonzero(count)
+        values, occurrences = data.frequent(SHARE)
         return cls(
             data.shape,
             data.size,
@@ -87,7 +88,8 @@ class RememberedObservations:
             data.counts(0),
             data.counts(1),
             data.magnitude(),
-            *data.frequent(SHARE),
+            values,
+            occurrences,
             places,
             value[places],
             count[places],
@@ -156,7 +158,8 @@ class RememberedObservations:
             raise NotImplementedError(
                 'intervals of a fit on a cluster need the ridge that is learnt; set ridge="auto"'
             )
-        return _RememberedSpread(model.factors, self, (), model.noise, (), model.posterior)
+        data: Any = self
+        return _RememberedSpread(model.factors, data, (), model.noise, (), model.posterior)
 
     def slices(self, mode: int, chosen: Array) -> LocalObservations:
         """Read the entries of some slices of a mode again, and renumber them."""
@@ -242,4 +245,3 @@ class _RememberedSpread(Spread):
         raise NotImplementedError(
             "sample needs the data of the fit on this machine; fit what one machine can hold"
         )
-

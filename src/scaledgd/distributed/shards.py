@@ -18,7 +18,7 @@ import numpy as np
 from ..estimators.local_observations import LocalObservations
 from ..factors import Bordered, LowRank
 from ..kernels import Pattern, backend, cpp
-from ..kernels.cpp import CppPattern, _whole
+from ..kernels.cpp import CppPattern
 from ..operators import Entries
 
 Array = Any
@@ -101,8 +101,8 @@ class Shard:
             key, others, y = key[order], others[order], y[order]
             again = np.flatnonzero(key[1:] == key[:-1])
             if len(again):
-                own, other = divmod(int(key[again[0]]), width)
-                pair = (own + first, other) if mode == 0 else (other, own + first)
+                at, other = divmod(int(key[again[0]]), width)
+                pair = (at + first, other) if mode == 0 else (other, at + first)
                 raise DuplicateError(len(again), pair)
         starts = np.searchsorted(key, width * np.arange(last - first + 1, dtype=np.int64))
         return cls(mode, first, whole, starts, others, y, dense)
@@ -245,7 +245,7 @@ class _ShardPattern(CppPattern):
         return _Coordinates(self._shard)
 
     @cached_property
-    def dense(self) -> bool:  # type: ignore[override]
+    def dense(self) -> bool:
         return self._shard.dense
 
     def ones(self, like: Array) -> Array:
@@ -257,8 +257,7 @@ class _ShardPattern(CppPattern):
         mode = self._shard.mode
         if not cpp.suits(y, *modes):
             return super().residual(modes, y)
-        x, M = _whole(modes[mode]), _whole(modes[1 - mode])
-        return cpp.C.one_pass(self.entries(mode), M, x, _whole(y), None, True, False)[1]
+        return self.residual_along(mode, modes, y)
 
 
 class _ShardEntries(Entries):
@@ -272,7 +271,7 @@ class _ShardEntries(Entries):
         object.__setattr__(self, "_shard", shard)
 
     @property
-    def index(self) -> Any:  # type: ignore[override]
+    def index(self) -> Any:
         return self._shard.index  # type: ignore[attr-defined]
 
     @property
@@ -298,9 +297,7 @@ def boundaries(counts: Array, parts: int) -> list[tuple[int, int]]:
     return list(pairwise([*places, n]))
 
 
-def pieces(
-    entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any]
-) -> list[Piece]:
+def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any]) -> list[Piece]:
     """Cut entries into one piece for every shard.
 
     Parameters
@@ -325,4 +322,3 @@ def pieces(
 def integers(n: int) -> Any:
     """Return the type that coordinates below n are kept in."""
     return np.int32 if n < 2**31 - 1 else np.int64
-

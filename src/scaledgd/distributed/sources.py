@@ -78,9 +78,7 @@ def joined(parts: Sequence[Piece], dtype: Any) -> Piece:
     return i.astype(np.int64, copy=False), j.astype(np.int64, copy=False), y
 
 
-def _some(
-    block: Piece, mode: int, chosen: Array, unseen: Callable[..., Array] | None
-) -> Piece:
+def _some(block: Piece, mode: int, chosen: Array, unseen: Callable[..., Array] | None) -> Piece:
     i, j, y = block
     inside = np.isin((i, j)[mode], chosen)
     i, j, y = i[inside], j[inside], y[inside]
@@ -124,9 +122,7 @@ def _sum(a: Any, b: Any) -> Any:
     return a + b
 
 
-def _counted(
-    workers: Workers, blocks: list[Any], shape: tuple[int, int]
-) -> tuple[Array, Array]:
+def _counted(workers: Workers, blocks: list[Any], shape: tuple[int, int]) -> tuple[Array, Array]:
     from dask import delayed
 
     parts = [delayed(Count.of)(block, shape) for block in blocks]
@@ -155,9 +151,7 @@ def of_entries(workers: Workers, index: Any, values: Any, shape: Any) -> Source:
     dtype = np.dtype(np.float32 if values.dtype == np.float32 else np.float64)
     check_factors(shape, 0)
     parts = zip(*(x.to_delayed().ravel() for x in columns), strict=True)
-    blocks = [
-        delayed(_entries)(number, *block, shape, dtype) for number, block in enumerate(parts)
-    ]
+    blocks = [delayed(_entries)(number, *block, shape, dtype) for number, block in enumerate(parts)]
     return Source(blocks, shape, dtype, _counted(workers, blocks, shape))
 
 
@@ -310,4 +304,3 @@ def of_frame(workers: Workers, frame: Any) -> Source:
     shape = len(counts[0]), len(counts[1])
     check_factors(shape, int(counts[0].sum()))
     return Source(blocks, shape, dtype, counts, known)
-

@@ -79,9 +79,7 @@ class Unsure(NamedTuple):
     given: Array | None
 
 
-def update(
-    shard: Shard, own: Own, other: Other, unsure: Unsure, chain: Chain
-) -> RowUpdate | None:
+def update(shard: Shard, own: Own, other: Other, unsure: Unsure, chain: Chain) -> RowUpdate | None:
     """Return the rows of the shard with what is known about them."""
     mode, F, y = shard.mode, _factors(shard, own, other), shard.values(chain)
     variance, ridge, noise, given = unsure
@@ -172,9 +170,7 @@ def nearest(
     return i[chosen], j[chosen], shard.values(chain)[chosen]
 
 
-def entries(
-    shard: Shard, chosen: Array | None, chain: Chain
-) -> tuple[Array, Array, Array]:
+def entries(shard: Shard, chosen: Array | None, chain: Chain) -> tuple[Array, Array, Array]:
     """Return coordinates and values, of some slices of the shard's mode or of all."""
     data = shard.local(chain)
     own, others, y = shard.own + shard.first, shard.others.astype(np.int64), data.y
@@ -184,9 +180,7 @@ def entries(
     return (own, others, y) if shard.mode == 0 else (others, own, y)
 
 
-def hidden(
-    shard: Shard, fraction: float, size: int, seed: int, parts: int, part: int
-) -> Array:
+def hidden(shard: Shard, fraction: float, size: int, seed: int, parts: int, part: int) -> Array:
     """Return which entries are held out, by a hash of their coordinates."""
     i, j = shard.index
     index = (i + shard.first, j) if shard.mode == 0 else (i, j + shard.first)
@@ -198,7 +192,7 @@ def hidden(
 def held(shard: Shard, chain: Chain, *choice: Any) -> tuple[Array, Array, Array]:
     """Return the entries that are held out."""
     chosen = hidden(shard, *choice)
-    return tuple(x[chosen] for x in entries(shard, None, chain))  # type: ignore[return-value]
+    return tuple(x[chosen] for x in entries(shard, None, chain))
 
 
 def kept(shard: Shard, *choice: Any) -> Shard:
@@ -265,5 +259,3 @@ def add(a: Any, b: Any) -> Any:
 def of_shape(shard: Shard) -> tuple[int, int, int]:
     """Return the first slice, the number of slices and of entries."""
     return shard.first, shard.slices, shard.size
-
-

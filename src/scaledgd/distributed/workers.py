@@ -80,7 +80,7 @@ class Workers(ABC):
 
 
 class Here(Workers):
-    """This process: one block at a time is in memory, and the shards are mapped from files."""
+    """The process itself: one block at a time is in memory, and shards are mapped from files."""
 
     threads = 1
 
@@ -166,7 +166,7 @@ class Cluster(Workers):
 
     @property
     def threads(self) -> int:  # type: ignore[override]
-        return max(1, sum(self.client.nthreads().values()))
+        return max(1, int(sum(self.client.nthreads().values())))
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
         futures = self.client.compute(list(tasks))

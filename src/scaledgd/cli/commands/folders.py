@@ -72,9 +72,7 @@ def run(options: TableOptions) -> Summary:
         import dask.dataframe  # noqa: F401
         import distributed  # noqa: F401
     except ImportError:
-        raise Failure(
-            '--cluster and --workers need Dask: pip install "scaledgd[dask]"'
-        ) from None
+        raise Failure('--cluster and --workers need Dask: pip install "scaledgd[dask]"') from None
     began = time.perf_counter()
     with _client(options) as client, _folder(options) as folder:
         frame, names = _opened(options)
@@ -161,7 +159,9 @@ def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:
         elif word.isdigit() and 1 <= int(word) <= len(columns):
             found.append(columns[int(word) - 1])
         else:
-            raise Failure(f"{options.file} has no column {shown(word)}; it has {', '.join(columns)}")
+            raise Failure(
+                f"{options.file} has no column {shown(word)}; it has {', '.join(columns)}"
+            )
     return frame, (found[0], found[1], found[2])
 
 

@@ -265,9 +265,7 @@ class TableOptions:
     ] = None
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="The same with this many processes on this machine.", min=1, metavar="N"
-        ),
+        typer.Option(help="The same with this many processes on this machine.", min=1, metavar="N"),
     ] = None
     force: Annotated[
         bool, typer.Option("--force", help="Replace existing files, also FILE if it is OUT.")
