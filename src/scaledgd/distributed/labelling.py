@@ -104,7 +104,7 @@ def merged(a: tuple[Any, Any], b: tuple[Any, Any], names: list[str]) -> tuple[An
         kinds = {_kind(side.index.dtype) for side in (one, two)}
         if len(kinds) > 1:
             raise TypeError(
-                f"the labels in {name!r} are {' in some parts and '.join(sorted(kinds))} in others; "
+                f"the labels in {name!r} are {' in some and '.join(sorted(kinds))} in others; "
                 "convert them to one type"
             )
         sides.append(pd.concat([one, two]).groupby(level=0, sort=False).sum())
