@@ -24,6 +24,7 @@ from .. import checks
 from ..kernels.threads import limited
 from ..state import State
 from ..stopping import Record
+from .dask import any_dask
 from .diagnostics import warn
 from .journal import Journal, log
 from .packing import fingerprint, host, plain
@@ -359,6 +360,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         Parameters
         ----------
         index : tuple of integer arrays, one per mode, each of shape (m,)
+            Dask arrays give a lazy answer in their chunks. A model of a frame of labels also
+            takes a frame with those of rows and columns.
         return_std : bool
             Also return standard errors of the estimates. They hold if the model is right: the
             data are low-rank, and the noise is independent with variance `noise_variance_`.
@@ -370,6 +373,11 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         values : array of shape (m,)
         std : array of shape (m,), if asked for
         """
+        if any_dask(index):
+            from ..distributed.lazy import predicted
+
+            check_is_fitted(self)
+            return predicted(self, index, return_std)
         index = self._coordinates(index)
         values = self._kind.given_back(self._clipped(self._model.at(index)))
         if not return_std:
@@ -379,6 +387,10 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
     def _coordinates(self, index: Any) -> tuple[Array, ...]:
         check_is_fitted(self)
+        if hasattr(index, "columns") and getattr(self, "_names", None) is not None:
+            from ..distributed.lazy import numbers
+
+            index = numbers(self, index)
         if isinstance(index, (tuple, list)):
             example = self.factors_.blocks[0]
             xp, there = array_namespace(example), device(example)

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from .base import SHAPES
+from .dask import any_dask
 from .matrix_estimator import MatrixEstimator
 
 
@@ -116,8 +117,11 @@ class MatrixCompletion(MatrixEstimator):
         Returns
         -------
         filled : array of shape (n, n2)
-            Observed values as they are, estimates elsewhere.
+            Observed values as they are, estimates elsewhere. Of a Dask array, a lazy one in the
+            same chunks.
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
         filled = self._filled(data)
         return self._as_given(kind, self._plausible(filled, data) if plausible else filled)
@@ -193,6 +197,8 @@ class RobustPCA(MatrixEstimator):
         -------
         clean : array of shape (n, n2)
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
         clean = self._estimated(data)
         return self._as_given(kind, self._plausible(clean) if plausible else clean)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from .base import LowRankEstimator
+from .dask import as_array, is_frame
 from .diagnostics import DataWarning, mostly_rejected, too_many_rejected, undetermined, warn
 from .entry_table import EntryTable
 from .local_observations import LocalObservations
@@ -343,6 +344,12 @@ class EntrywiseEstimator(LowRankEstimator):
     def _read(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         """Read rows (slices of mode 0) like those of the fit."""
         raise NotImplementedError
+
+    def _lazily(self, X: Any, observed: Any) -> Any:
+        from ..distributed.lazy import transformed
+
+        check_is_fitted(self)
+        return transformed(self, X if is_frame(X) else as_array(X), observed)
 
     def _read_rows(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         """Read rows of which everything is to be estimated."""

@@ -369,6 +369,10 @@ class MatrixModel(EntrywiseModel):
 
     def spread(self) -> Spread:
         F = self.factors
+        elsewhere = getattr(self.observations, "spread_of", None)
+        if elsewhere is not None:
+            found: Spread = elsewhere(self)
+            return found
         data = self.scales.apply(self.normalised(self.observations))
         data = data.without_outliers(F, self.threshold)
         coverage = data.operator.coverage(data.weight, data.weight)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import checks
 from ..factors import CP
 from .base import SHAPES, all_or_nothing
+from .dask import any_dask, brought_here
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .labels import compatible
@@ -47,22 +48,27 @@ class _TensorEstimator(EntrywiseEstimator):
         observed: Any = None,
         entry_weight: Any = None,
         sample_weight: Any = None,
+        client: Any = None,
     ) -> Self:
         """Learn the factors.
 
         Parameters
         ----------
         X : array, masked array, xarray or torch tensor of shape (n1, ..., nd), or EntryTable
-            NaN is missing.
+            NaN is missing. A Dask array is computed first, if this machine has memory for it.
         y : ignored
         observed : boolean array of the shape of X, optional
         entry_weight : array of the shape of X, optional
         sample_weight : array of shape (n1,), optional
+        client : distributed.Client, optional
+            Where Dask arrays are computed; by default the active client, or this process.
 
         Returns
         -------
         self
         """
+        if any_dask(X, observed):
+            X, observed = brought_here(client, X, observed)
         self._check_params()
         if isinstance(X, EntryTable):
             X.refuse(observed)
@@ -76,7 +82,13 @@ class _TensorEstimator(EntrywiseEstimator):
         return self
 
     def fit_entries(
-        self, index: Any, values: Any, shape: tuple[int, ...], *, entry_weight: Any = None
+        self,
+        index: Any,
+        values: Any,
+        shape: tuple[int, ...],
+        *,
+        entry_weight: Any = None,
+        client: Any = None,
     ) -> Self:
         """Learn the factors from coordinates and values.
 
@@ -86,11 +98,16 @@ class _TensorEstimator(EntrywiseEstimator):
         values : array of shape (m,)
         shape : tuple of int
         entry_weight : array of shape (m,), optional
+        client : distributed.Client, optional
+            Where Dask arrays are computed; by default the active client, or this process.
 
         Returns
         -------
         self
         """
+        if any_dask(index, values):
+            *index, values = brought_here(client, *index, values)
+            index = tuple(index)
         return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
 
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
@@ -359,6 +376,8 @@ class TensorCompletion(_TensorEstimator):
         -------
         filled : array of the shape of X
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
         filled = self._filled(data)
         return kind.table_back(self._plausible(filled, data) if plausible else filled)
@@ -413,6 +432,8 @@ class TensorRobustPCA(_TensorEstimator):
         -------
         clean : array of the shape of X
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
         clean = self._estimated(data)
         return kind.table_back(self._plausible(clean) if plausible else clean)

@@ -282,8 +282,12 @@ class CppPattern(SciPyPattern):
     def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
         if not suits(y, *modes):
             return super().residual(modes, y)
-        L, R = (_whole(M) for M in modes)
-        return C.one_pass(self.entries(0), R, L, self.arranged(y, 0), None, True, False)[1]
+        return self.residual_along(0, modes, self.arranged(y, 0))
+
+    def residual_along(self, mode: int, modes: tuple[Array, ...], y: Array | None) -> Array:
+        """Return the residual of a matrix in the order of a mode; y is in that order, too."""
+        x, M = _whole(modes[mode]), _whole(modes[1 - mode])
+        return C.one_pass(self.entries(mode), M, x, _whole(y), None, True, False)[1]
 
     def fuses(self, *arrays: Array) -> bool:
         return len(self.shape) == 2 and suits(*arrays)

@@ -322,6 +322,18 @@ class TableOptions:
         Path | None,
         typer.Option(help="Also write an HTML page about the data and the fit.", metavar="PAGE"),
     ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="The address of a Dask scheduler, whose workers read FILE, a pattern such as "
+            "'parts/*.parquet', with --long; OUT is then a folder of Parquet files.",
+            metavar="ADDRESS",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(help="The same with this many processes on this machine.", min=1, metavar="N"),
+    ] = None
     force: Annotated[
         bool, typer.Option("--force", help="Replace existing files, also FILE if it is OUT.")
     ] = False
@@ -338,6 +350,11 @@ class TableOptions:
     def is_long(self) -> bool:
         """Whether the input is read as single cells, not as a table."""
         return bool(self.long) or self.predict is not None
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the input is many files, which several processes read."""
+        return self.cluster is not None or self.workers is not None
 
     @property
     def verbose(self) -> int:
@@ -413,6 +430,8 @@ class CleanOptions(TableOptions):
 
     robust = True
     hold_out: float = field(default=0.0, init=False)
+    cluster: str | None = field(default=None, init=False)
+    workers: int | None = field(default=None, init=False)
     predict: Path | None = field(default=None, init=False)
     center: Annotated[
         Side,
