@@ -213,7 +213,7 @@ def _accuracy(fitted: Fitted, means: Any) -> Accuracy | None:
     i, j = held.coordinates
     labels = model._names[1].labels
     plain = means.reindex(labels).to_numpy()[j]
-    return Accuracy(held.flat, fitted.at(i, j), plain)
+    return Accuracy(held.flat, fitted.at(i, j), plain, j)
 
 
 def _write(
