@@ -13,7 +13,7 @@ from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
 from .tensor_model import TensorReading, centred
-from .tensor_vouching import after, opinion, worth_judging
+from .tensor_vouching import after, judged_by, opinion
 from .tensor_ways import GAIN, in_turn
 from .tucker import QUICK, Ranks, TensorFit, fit_ranks, spectra
 from .vouching import parts_of
@@ -77,19 +77,20 @@ def fit_given(
     """
     readings = [replace(reading, center=c, offsets=centred(data, c)) for c in asked.centers]
     found = _with_offsets(session.with_reading(readings[0]), data, readings[0], asked, start)
-    if session.out_of_time or not worth_judging(data, found[0].noise):
+    part = None if session.out_of_time else judged_by(data, asked.ranks, found[0].noise, seed)
+    if part is None:
         return found
-    pairs, robust, last = parts_of(data, seed), asked.outliers is not None, asked.centers[-1]
+    pairs, robust, last = parts_of(part, seed), asked.outliers is not None, asked.centers[-1]
     tried: list[list[Array]] = [[] for _ in asked.centers]
     for fit, test in pairs:
         own = session.with_reading(None).apart(QUICK, 40)
         for errors, center in zip(tried, asked.centers, strict=True):
             this = replace(reading, center=center, offsets=centred(fit, center))
-            part, this = _with_offsets(own, fit, this, asked, None)
-            errors.append(this.applied(test).squared_errors(part.factors))
+            some, this = _with_offsets(own, fit, this, asked, None)
+            errors.append(this.applied(test).squared_errors(some.factors))
     if session.out_of_time or not pairs:
         return found
-    xp = array_namespace(data.y)
+    xp = array_namespace(part.y)
     best = xp.concat(tried[0])
     for errors, chosen in zip(tried[1:], readings[1:], strict=True):
         if better(xp.concat(errors), best, GAIN):

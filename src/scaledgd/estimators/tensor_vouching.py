@@ -14,13 +14,16 @@ from .compression import unfolded
 from .local_observations import LocalObservations
 from .observations import MULTIPLE
 from .tensor_model import TensorReading, centred
-from .tucker import TensorFit
+from .tucker import TensorFit, degrees, possible
 from .vouching import DOUBT, OFFSETS, Pairs, middles
 
 Array = Any
 
 LARGE = 500_000
-"""Number of entries above which a fit of given ranks is not judged."""
+"""Number of entries above which a fit of given ranks is judged by the densest part."""
+
+PLENTY = 3
+"""Entries of that part per degree of freedom that a judgement takes."""
 
 GROSS = 9.0
 """Squared error, in units of a typical one, beyond which an entry may be a gross error itself."""
@@ -152,6 +155,25 @@ def after(
     return fit, reading
 
 
-def worth_judging(data: LocalObservations, noise: float) -> bool:
-    """Whether a fit is to be judged: one that reproduces the data needs no judgement."""
-    return data.size <= LARGE and math.isfinite(noise) and noise > 1e-12 * data.mean_square()
+def judged_by(
+    data: LocalObservations, ranks: tuple[int, ...], noise: float, seed: int
+) -> LocalObservations | None:
+    """Return what a fit of given ranks is judged by; None if it needs no judgement, or allows none.
+
+    A fit that reproduces the data needs none.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    ranks : tuple of int
+    noise : float
+        The variance of what the fit leaves.
+    seed : int
+    """
+    if not math.isfinite(noise) or noise <= 1e-12 * data.mean_square():
+        return None
+    if data.size <= LARGE:
+        return data
+    part = data.core(LARGE, seed).on_host()
+    enough = part.size >= PLENTY * degrees(possible(ranks, part.shape), part.shape)
+    return part if enough else None
