@@ -4,6 +4,7 @@
     python -m benchmarks P1 P4 --repeats 3    two problems
     python -m benchmarks --peers cmfrec       some libraries only
     python -m benchmarks kernels growth       the kernels only
+    python -m benchmarks --device cuda        kernels and fits on a GPU
     OMP_NUM_THREADS=1 python -m benchmarks    seconds of the processor, one thread: for machines
                                               that others use meanwhile
 
@@ -194,7 +195,8 @@ def main() -> None:
     """Run the parts named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all by default")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: a GPU")
     parser.add_argument("--peers", nargs="*", default=[], help="parts of the names of libraries")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="smaller problems")
@@ -202,6 +204,13 @@ def main() -> None:
     parser.add_argument("--ratings", type=Path, help="folder of the data of P6 and P8")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     asked = parser.parse_args()
+    if asked.device == "cuda":
+        from . import gpu
+
+        return gpu.main(asked.parts)
+    unknown = set(asked.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     parts = asked.parts or PARTS
     path = asked.out / ("quick.json" if asked.quick else "measured.json")
     if asked.fresh and path.exists():
