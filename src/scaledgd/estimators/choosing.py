@@ -331,17 +331,13 @@ def choose(
         contest.enter(replace(plan, rank=min(most, FIRST_RANK)))
         if contest.over:
             break
-    if slim:
-        contest.smooth(modes)
-        best = contest.winner
-        return replace(best.plan, rank=most, trail=contest.trail)
     if given is not None:
         contest.resize(most)
     contest.smooth(modes)
     in_time = contest.winner.plan.in_time
     if given is None:
         contest.widen(most if not in_time else min(most, LARGEST_IN_TIME))
-    if not in_time:
+    if not in_time and not slim:
         contest.vary()
         contest.grow(most)
         contest.simplify()
