@@ -14,7 +14,7 @@ from ..factors import Bordered
 from ..state import State
 from ..variational import entry_variance
 from ..variational.posterior import positive
-from .comparing import better
+from .comparing import better, settled
 from .growing import Judge, begin, grow
 from .joint import (
     NARROW_RANK,
@@ -251,28 +251,64 @@ def candidates(data: LocalObservations, center: str, scale: str, unlike: bool) -
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """A way to fit, and how it did on held-out entries.
+class Tried:
+    """A fit to a part of the entries, and how it did on the others.
 
     Attributes
     ----------
     plan : Plan
     errors : array
-        Squared errors at all held-out entries.
+        Squared errors at the held-out entries.
     state : State
-        The fit to the first part of the data.
     surprise : array, optional
         Squared errors over the variances that the fit expects.
+    reading : Reading, optional
+        How the factors of the state map to the data.
     """
 
     plan: Plan
     errors: Array
     state: State
     surprise: Array | None = None
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A way to fit, and how it did on as many parts of the held-out entries as were needed.
+
+    Attributes
+    ----------
+    plan : Plan
+        What follows from it for the fit.
+    tried : Plan
+    parts : list of Tried
+    """
+
+    plan: Plan
+    tried: Plan
+    parts: list[Tried]
+
+    @property
+    def state(self) -> State:
+        """The fit without the first part."""
+        return self.parts[0].state
+
+    def errors(self, count: int | None = None) -> Array:
+        """Return the squared errors of some parts, or of all that there are."""
+        errors = [part.errors for part in self.parts[:count]]
+        return array_namespace(*errors).concat(errors)
 
     @property
     def mean(self) -> float:
-        return float(array_namespace(self.errors).mean(self.errors))
+        errors = self.errors()
+        return float(array_namespace(errors).mean(errors))
+
+    @property
+    def caution(self) -> float:
+        """By how much squared errors are larger than expected, or 1."""
+        known = [part.surprise for part in self.parts if part.surprise is not None]
+        return _caution(array_namespace(*known).concat(known)) if known else 1.0
 
 
 def choose(
@@ -342,7 +378,8 @@ def choose(
         contest.grow(most)
         contest.simplify()
     best = contest.winner
-    plan, joint = replace(best.plan, trail=contest.trail), best.plan.start == "joint"
+    plan = replace(best.plan, trail=contest.trail, caution=best.caution)
+    joint = plan.start == "joint"
     if whole is data:
         return replace(plan, begun=best.state) if joint and given is None else plan
     rank = min(plan.rank, table_factors(best.state).rank + 4)
@@ -394,21 +431,9 @@ class _Contest:
         if self.best is not None and self.session.out_of_time:
             return False
         began = time.perf_counter()
-        found = []
-        for fit, test in self.pairs:
-            reading, scaled, blank = plan.prepared(fit)
-            here = self.session.apart()
-            here = here.with_reading(replace(reading, trail=self.trail) if self.readable else None)
-            judge = self._judge(test, reading)
-            found.append(_tried(here, scaled, blank, plan, judge, test, reading))
-            if self.session.out_of_time:
-                break
-        xp = array_namespace(found[0].errors)
-        errors = xp.concat([one.errors for one in found])
-        new = replace(found[0], errors=errors)
-        surprise = [one.surprise for one in found if one.surprise is not None]
-        if surprise:
-            new = replace(new, plan=replace(plan, caution=_caution(xp.concat(surprise))))
+        first = self._tried(plan, 0)
+        new = Candidate(first.plan, plan, [first])
+        better = self.best is None or self._better(new, self.best)
         self.trail.append(
             {
                 "start": plan.start,
@@ -420,13 +445,33 @@ class _Contest:
             }
         )
         log.info("held-out error of %s", self.trail[-1])
-        if self.best is not None and len(errors) != len(self.best.errors):
-            return False  # time ran out
-        if self.best is not None and not better(errors, self.best.errors):
-            return False
-        self.best = new
-        here.best_so_far(found[-1].state)
-        return True
+        if better:
+            self.best = new
+            self.session.with_reading(new.parts[-1].reading).best_so_far(new.parts[-1].state)
+        return better
+
+    def _better(self, new: Candidate, than: Candidate) -> bool:
+        """Whether a candidate predicts better; parts are held out until that is settled."""
+        for k in range(len(self.pairs)):
+            for candidate in (new, than):
+                if len(candidate.parts) <= k:
+                    if self.session.out_of_time:
+                        return False
+                    candidate.parts.append(self._tried(candidate.tried, k))
+            errors, least = new.errors(k + 1), than.errors(k + 1)
+            if settled(errors, least):
+                break
+        return better(errors, least)
+
+    def _tried(self, plan: Plan, part: int) -> Tried:
+        """Fit without a part of the entries, and judge on that part."""
+        fit, test = self.pairs[part]
+        reading, scaled, blank = plan.prepared(fit)
+        known = replace(reading, trail=self.trail) if self.readable else None
+        here = self.session.apart().with_reading(known)
+        judge = self._judge(test, reading)
+        found = _tried(here, scaled, blank, plan, judge, test, reading)
+        return replace(found, reading=known)
 
     def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
         """Squared errors at held-out entries, in units of the columns."""
@@ -460,7 +505,7 @@ class _Contest:
         best = self.winner
         self.best = None
         self.enter(replace(best.plan, start="offsets"))
-        if self.session.out_of_time or better(best.errors, self.winner.errors):
+        if self.session.out_of_time or self._better(best, self.winner):
             self.best = best
 
     def smooth(self, modes: tuple[int, ...]) -> None:
@@ -499,7 +544,7 @@ def _tried(
     judge: Judge,
     test: LocalObservations,
     reading: Reading,
-) -> Candidate:
+) -> Tried:
     """Fit as planned, and judge."""
     if plan.start in ("grown", "offsets"):
         path = begin(session, fit, blank, judge)
@@ -508,7 +553,7 @@ def _tried(
             # held-out entries overrule what the fit itself says only if it ends clearly worse
             if path.steps[-1][1] > 1.2 * path.best:
                 plan = replace(plan, rank=path.best_rank)
-        return Candidate(plan, path.best_errors, path.state)
+        return Tried(plan, path.best_errors, path.state)
     index, known = test.coordinates, None
     if plan.start == "series":
         state = begin(session, fit, blank, None).state
@@ -522,7 +567,7 @@ def _tried(
     else:
         F, expected = table_factors(state), entry_variance(state, index)
     off = (reading.values(F, index) - test.flat) / reading.unit(index)
-    return Candidate(plan, judge(F), state, off * off / positive(expected))
+    return Tried(plan, judge(F), state, off * off / positive(expected))
 
 
 def _caution(surprise: Array) -> float:

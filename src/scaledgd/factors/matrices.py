@@ -73,6 +73,15 @@ class _Bilinear(_MatrixFactors):
     def blocks(self) -> Blocks:
         return self.L, self.R
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return int(self.L.shape[0]), int(self.R.shape[0])
+
+    @property
+    def width(self) -> int:
+        """The number of columns of the mode matrices."""
+        return int(self.L.shape[1])
+
     def partner(self, k: int) -> Array:
         """Return the matrix that block k is multiplied by.
 
@@ -195,9 +204,17 @@ class Bordered(_Bilinear):
     @property
     def modes(self) -> Blocks:
         xp, r = array_namespace(self.L), self.rank
-        left = [self.L] if self.u is None else [self.L, self.u[:, None]]
-        border = [] if self.v is None else [self.v[:, None]]
-        return xp.concat(left, axis=1), xp.concat([self.R[:, :r], *border, self.R[:, r:]], axis=1)
+        left, right = self.L, self.R
+        if self.u is not None:
+            left = xp.concat([left, self.u[:, None]], axis=1)
+        if self.v is not None:
+            right = xp.concat([right[:, :r], self.v[:, None], right[:, r:]], axis=1)
+        return left, right
+
+    @property
+    def width(self) -> int:
+        """The number of columns of the mode matrices."""
+        return int(self.L.shape[1]) + (self.u is not None)
 
     def partner(self, k: int) -> Array:
         border = (self.v, self.u)[k]
