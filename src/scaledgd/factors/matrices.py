@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -106,8 +107,9 @@ class _Bilinear(_MatrixFactors):
         # (1.4): ∇_L (RᴴR + λI)⁻¹ and ∇_R (LᴴL + λI)⁻¹
         return tuple(g @ inverse(gram(self.partner(k)), damping) for k, g in enumerate(grads))
 
-    def precondition_block(self, grad: Array, k: int) -> Array:
-        return grad @ inverse(gram(self.partner(k)))
+    def preconditioner(self, k: int) -> Callable[[Array], Array]:
+        of_partner = inverse(gram(self.partner(k)))
+        return lambda grad: grad @ of_partner
 
     def as_mode(self, k: int, B: Array) -> Array:
         return B if k == 0 else conj(B)
