@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -88,6 +89,9 @@ LEAST_CAUTION = 0.1
 QUIET = 0.02
 """Share of the variance below which noise is so low that growing may do better."""
 
+LITTLE = 0.05
+"""Share of the variance above which noise rules out an exact fit."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -144,9 +148,10 @@ class Plan:
         An upper bound.
     trail : list of dict
         How the rank was found.
-    start : {"joint", "grown", "offsets", "smooth", "series"}
+    start : {"joint", "grown", "offsets", "smooth", "series", "exact"}
         How the fit begins: with all columns at once, with one more at a time, or without any.
         "smooth" is "joint", and then neighbours in time; "series" knows nothing but time.
+        "exact" has reproduced the data, and is complete.
     mode : int
         Along which neighbours are alike.
     caution : float
@@ -260,6 +265,8 @@ class Tried:
     errors : array
         Squared errors at the held-out entries.
     state : State
+    full : bool
+        Whether all columns are needed.
     surprise : array, optional
         Squared errors over the variances that the fit expects.
     reading : Reading, optional
@@ -269,6 +276,7 @@ class Tried:
     plan: Plan
     errors: Array
     state: State
+    full: bool = False
     surprise: Array | None = None
     reading: Reading | None = None
 
@@ -319,6 +327,7 @@ def choose(
     seed: int,
     most: int | None = None,
     modes: tuple[int, ...] = (),
+    exact: Callable[[], State | None] = lambda: None,
 ) -> Plan:
     """Choose offsets, scales, rank and start: what predicts held-out entries best.
 
@@ -342,6 +351,9 @@ def choose(
         The largest rank; by default what the data can determine.
     modes : tuple of int
         Along which neighbours may be alike.
+    exact : callable
+        Returns a fit that reproduces the data, if there is one. It is asked where the first
+        candidate leaves little noise, or where there are too few entries to tell.
 
     Returns
     -------
@@ -359,12 +371,19 @@ def choose(
     most = min(most, *data.shape)
     parts = min(5, max(1, math.ceil(ENOUGH / (0.1 * data.size))))
     pairs = data.split(0.1, seed, parts) if data.size >= FEWEST else []
+    state = exact() if not pairs else None
+    if state is not None:
+        return reproduced(state, given)
     if not pairs or session.out_of_time:
         rank = most if pairs else min(most, data.size // (2 * sum(data.shape)))
         return replace(plans[-1] if slim or len(plans) == 1 else plans[1], rank=rank)
     contest = _Contest(session, whole, data, pairs, unlike)
     for plan in plans:
         contest.enter(replace(plan, rank=min(most, FIRST_RANK)))
+        if plan is plans[0] and noise_share(contest.winner.state) <= LITTLE:
+            state = exact()
+            if state is not None:
+                return reproduced(state, given)
         if contest.over:
             break
     if given is not None:
@@ -388,6 +407,12 @@ def choose(
     return replace(plan, rank=rank, trail=[*contest.trail, why])
 
 
+def reproduced(state: State | None, rank: int | None) -> Plan:
+    """Return what is left to do once a fit reproduces the data: nothing."""
+    trail = [{"rank": rank, "why": "the data are reproduced"}]
+    return Plan(Choice(), 0, trail, "exact", begun=state)
+
+
 class _Contest:
     """Candidates on held-out entries, the best so far, and what became of all of them."""
 
@@ -404,6 +429,8 @@ class _Contest:
         self.readable = whole is data
         self.trail: Trail = []
         self.best: Candidate | None = None
+        # what knows time begins with a fit that does not, which may have been tried before
+        self.plain: dict[tuple[Any, ...], State] = {}
         xp = array_namespace(data.example)
         self.unit: Array = data.magnitude() + xp.zeros_like(data.counts(1))
         if narrow(data) or unlike:
@@ -470,7 +497,11 @@ class _Contest:
         known = replace(reading, trail=self.trail) if self.readable else None
         here = self.session.apart().with_reading(known)
         judge = self._judge(test, reading)
-        found = _tried(here, scaled, blank, plan, judge, test, reading)
+        same = plan.choice, plan.standard, plan.rank, plan.share, part
+        before = self.plain.get(same) if plan.start == "smooth" else None
+        found = _tried(here, scaled, blank, plan, judge, test, reading, before)
+        if plan.start == "joint":
+            self.plain[same] = found.state
         return replace(found, reading=known)
 
     def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
@@ -488,9 +519,7 @@ class _Contest:
         """Try larger ranks as long as all columns are needed, and help."""
         while self.best is not None and not self.over:
             plan = self.best.plan
-            needed = relevance(self.best.state) > 0.5
-            fixed = plan.start not in ("joint", "smooth")
-            if fixed or needed.sum() < plan.rank or plan.rank >= most:
+            if not self.best.parts[0].full or plan.rank >= most:
                 break
             if not self.enter(replace(plan, rank=min(most, 3 * plan.rank))):
                 break
@@ -544,8 +573,9 @@ def _tried(
     judge: Judge,
     test: LocalObservations,
     reading: Reading,
+    before: State | None = None,
 ) -> Tried:
-    """Fit as planned, and judge."""
+    """Fit as planned, or continue from a fit that does not know time, and judge."""
     if plan.start in ("grown", "offsets"):
         path = begin(session, fit, blank, judge)
         if plan.start == "grown":
@@ -554,20 +584,23 @@ def _tried(
             if path.steps[-1][1] > 1.2 * path.best:
                 plan = replace(plan, rank=path.best_rank)
         return Tried(plan, path.best_errors, path.state)
-    index, known = test.coordinates, None
+    index, known = test.coordinates, before
     if plan.start == "series":
         state = begin(session, fit, blank, None).state
+    elif before is not None:
+        state = before
     else:
         problem, how = fit.problem(), plan.joint(fit, quick=True)
         state = known = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
     F: Bordered | Timed
     if plan.in_time:
         F = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
-        expected = F.expected(index)
+        expected, needed = F.expected(index), F.model.relevance
     else:
-        F, expected = table_factors(state), entry_variance(state, index)
+        F, expected, needed = table_factors(state), entry_variance(state, index), relevance(state)
     off = (reading.values(F, index) - test.flat) / reading.unit(index)
-    return Tried(plan, judge(F), state, off * off / positive(expected))
+    full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
+    return Tried(plan, judge(F), state, full, off * off / positive(expected))
 
 
 def _caution(surprise: Array) -> float:

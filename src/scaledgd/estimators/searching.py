@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .choosing import LARGE, Plan, candidates, choose
+from ..state import State
+from .choosing import LARGE, Plan, candidates, choose, reproduced
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
 from .local_observations import LocalObservations
@@ -12,7 +13,7 @@ from .matrix_model import TableFit
 from .noise_units import in_units_of_noise
 from .planned import TINY, fit_exact, fit_planned, plenty
 from .robust_search import search_robust
-from .scaling import Choice, table_factors
+from .scaling import table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
@@ -41,17 +42,27 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
     alike = wishes.scale != "auto" or not unlike
-    if wishes.allow("none") and alike and (data.size <= LARGE or many):
-        plan = Plan(Choice(), 0, [{"rank": wishes.rank, "why": "the data are reproduced"}])
-        reading, scaled, blank = plan.prepared(data)
-        exact = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
-        if exact is not None:
-            return TableFit(reading, aligned_components(exact, scaled))
+    possible = wishes.allow("none") and alike and (data.size <= LARGE or many)
+
+    def exact() -> State | None:
+        if not possible:
+            return None
+        reading, scaled, blank = reproduced(None, wishes.rank).prepared(data)
+        return fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
+
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     # a fit of a given rank does not depend on chance
-    seed_of = seed if wishes.rank is None else 0
-    plan = choose(session, data, plans, unlike, seed_of, wishes.rank, modes)
+    state = None if wishes.rank is None else exact()
+    if state is not None:
+        plan = reproduced(state, wishes.rank)
+    elif wishes.rank is None:
+        plan = choose(session, data, plans, unlike, seed, None, modes, exact)
+    else:
+        plan = choose(session, data, plans, unlike, 0, wishes.rank, modes)
     reading, scaled, blank = plan.prepared(data)
+    if plan.start == "exact":
+        assert plan.begun is not None
+        return TableFit(reading, aligned_components(plan.begun, scaled))
     if plan.in_time:
         here = session.with_reading(reading)
         rank = min(plan.rank, largest_rank(data, plan.mode))
