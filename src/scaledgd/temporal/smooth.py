@@ -104,7 +104,7 @@ class Smooth:
     freedom: float | None = None
 
     @property
-    def relevance(self) -> np.ndarray[Any, Any]:
+    def relevance(self) -> Array:
         """How well the data determine every column of R, from 0 to 1."""
         xp = array_namespace(self.R)
         unsure = xp.mean(xp.linalg.diagonal(self.covariance), axis=0)

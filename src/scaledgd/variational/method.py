@@ -82,18 +82,18 @@ class Variational:
         size = full if self.full else diagonal
         ridge = posterior.penalty(1)
         F, posterior, left = size.sweep(view, F, posterior)
-        floor, gains = FLOOR * mean_square(problem), None
+        floor = FLOOR * mean_square(problem)
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
                 raise TypeError("noise of columns and Student weights need an Observed problem")
+            gains = None
             if self.full and self.freedom is None and state.view.plain:
                 gains = full.column_gains(view, F, posterior, ridge)
-        if gains is not None:
-            assert isinstance(problem, Observed)
-            posterior = column_noise(problem, gains, posterior, floor)
-        elif self.columns or self.freedom is not None:
-            unsure, settings = size.unsure_factors(F, posterior), (self.columns, self.freedom)
-            posterior = entry_noise(problem, F, posterior, unsure, floor, *settings)
+            if gains is not None:
+                posterior = column_noise(problem, gains, posterior, floor)
+            else:
+                unsure, settings = size.unsure_factors(F, posterior), (self.columns, self.freedom)
+                posterior = entry_noise(problem, F, posterior, unsure, floor, *settings)
         elif left is not None:
             posterior = noise_of(left, posterior, floor)
         else:
