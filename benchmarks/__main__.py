@@ -4,6 +4,8 @@
     python -m benchmarks P1 P4 --repeats 3    two problems
     python -m benchmarks --peers cmfrec       some libraries only
     python -m benchmarks kernels growth       the kernels only
+    OMP_NUM_THREADS=1 python -m benchmarks    seconds of the processor, one thread: for machines
+                                              that others use meanwhile
 
 An interrupted run resumes; --fresh measures everything again.
 """
@@ -13,6 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +25,11 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "2")
 
 from . import kernels, measure, problems, real_data, report  # noqa: E402
-from .contestants import OURS, PEERS, Contestant  # noqa: E402
+from .contestants import OURS, PEERS, Contestant, threads  # noqa: E402
 
-PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "kernels", "growth")
+PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "kernels", "growth")
+PREDICTED = ("P6", "P7", "P8")
+"""Parts in which errors are compared and not only times."""
 
 
 def instances(part: str, quick: bool) -> list[problems.Problem]:
@@ -97,21 +103,39 @@ def scarce(asked: Any, results: measure.Results, bar: Any) -> None:
                     results.put(key, record)
 
 
-def rated(asked: Any, results: measure.Results, bar: Any) -> None:
-    """P6: compare predictions on the rating data that are available."""
+def predicted(part: str, asked: Any) -> Iterator[problems.Problem]:
+    """Yield the problems of a part in which errors of predictions are compared."""
+    if part == "P7":
+        for m in (1_000_000,) if asked.quick else (1_000_000, 10_000_000):
+            yield problems.skewed(m)
+        return
     folder = real_data.find_folder(asked.ratings)
     if folder is None:
         return
+    if part == "P8":
+        yield from map(problems.movielens, folder.glob("movielens-100k/*.npz"))
+        return
     paths = sorted(folder.glob("gcmc-*/*.npz")) + sorted(folder.glob("ratings*.npz"))
-    for path in paths:
-        problem = problems.ratings(path)
-        for contestant in (OURS["ratings"], *rivals(problem, asked.peers)):
+    yield from map(problems.ratings, paths)
+
+
+def rated(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
+    """P6 to P8: compare errors and times, every library with its own settings."""
+    for problem in predicted(part, asked):
+        ours = OURS[problem.kind]
+        for contestant in (ours, *rivals(problem, asked.peers)):
             key = f"ratings/{problem.name}/{contestant.name}"
-            if key not in results:
-                bar(f"{problem.name}: {contestant.name}")
-                seconds, error = measure.timed(contestant, problem, 1)
-                record = {"problem": problem.name, "peer": contestant.name}
-                results.put(key, {**record, "seconds": seconds, "error": error})
+            if key in results:
+                continue
+            bar(f"{problem.name}: {contestant.name}")
+            runs = []
+            for _ in range(1 if part == "P6" else asked.repeats):
+                runs.append(measure.timed(contestant, problem, contestant.efforts[0]))
+                if runs[-1][0] > measure.PATIENCE:
+                    break
+            seconds, error = (statistics.median(found) for found in zip(*runs, strict=True))
+            record = {"problem": problem.name, "peer": contestant.name}
+            results.put(key, {**record, "seconds": seconds, "error": error, "runs": len(runs)})
 
 
 def machine() -> dict[str, Any]:
@@ -124,6 +148,7 @@ def machine() -> dict[str, Any]:
     return {
         "processor": platform.machine(),
         "cores": os.cpu_count(),
+        "threads": threads(),
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
@@ -140,7 +165,9 @@ def written(results: measure.Results, folder: Path) -> str:
     here = results.records.get("machine")
     if here:
         cores = f"{here['cores']} cores ({here['processor']})"
-        text.append(f"Measured on {cores}, Python {here['python']}, NumPy {here['numpy']}.")
+        how = "seconds of the processor, one thread" if here["threads"] == 1 else "two threads"
+        versions = f"Python {here['python']}, NumPy {here['numpy']}"
+        text.append(f"Measured on {cores}, {how}, {versions}.")
     if "contest" in groups:
         text += ["## To the same accuracy", report.contests(groups["contest"])]
     if "scarce" in groups:
@@ -172,7 +199,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="smaller problems")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    parser.add_argument("--ratings", type=Path, help="folder of rating data for P6")
+    parser.add_argument("--ratings", type=Path, help="folder of the data of P6 and P8")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     asked = parser.parse_args()
     parts = asked.parts or PARTS
@@ -196,8 +223,8 @@ def main() -> None:
             bar("")
             if part == "P3":
                 scarce(asked, results, bar)
-            elif part == "P6":
-                rated(asked, results, bar)
+            elif part in PREDICTED:
+                rated(part, asked, results, bar)
             elif part == "kernels" and "kernels/all" not in results:
                 results.put("kernels/all", kernels.table(0.2 if asked.quick else 1.0))
             elif part == "growth" and "growth/all" not in results:

@@ -8,6 +8,7 @@ that the problem's error takes.
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ import numpy as np
 from .problems import Problem
 
 Array = Any
+
+
+def threads() -> int:
+    """Return the number of threads that every library may use."""
+    return int(os.environ.get("OMP_NUM_THREADS", "2"))
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,8 @@ def _rated(problem: Problem, effort: int) -> Any:
     import scaledgd as sg
 
     data = problem.data
-    model = sg.MatrixCompletion(clip=tuple(data["bounds"]), random_state=0)
+    clip = tuple(data["bounds"]) if "bounds" in data else None
+    model = sg.MatrixCompletion(clip=clip, random_state=0)
     index = data["rows"], data["columns"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows and columns without a rating
@@ -89,6 +96,7 @@ OURS = {
     "robust": Contestant("scaledgd", "scaledgd", ("robust",), _robust, (3, 36)),
     "tensor": Contestant("scaledgd", "scaledgd", ("tensor",), _tensor, (3, 36)),
     "ratings": Contestant("scaledgd", "scaledgd", ("ratings",), _rated, (1, 1)),
+    "skewed": Contestant("scaledgd, rank given", "scaledgd", ("skewed",), _completed, (6, 6)),
 }
 
 
@@ -103,7 +111,7 @@ def _cmfrec(problem: Problem, effort: int, **settings: Any) -> Any:
     X = coo_matrix((data["values"], (data["rows"], data["columns"])), shape=problem.shape)
     asked = {"k": problem.rank, "method": "als", "use_cg": False, "use_float": False}
     asked |= {"lambda_": 1e-14, "niter": effort, "center": False, "user_bias": False}
-    asked |= {"item_bias": False, "nthreads": 2, "verbose": False, "finalize_chol": False}
+    asked |= {"item_bias": False, "nthreads": threads(), "verbose": False, "finalize_chol": False}
     asked |= {"precompute_for_predictions": False, **settings}
     model = CMF(**asked).fit(X)
     A, B = model.A_, model.B_
@@ -143,7 +151,7 @@ def _libmf(problem: Problem, effort: int) -> Any:
 
     data = problem.data
     triplets = np.column_stack([data["rows"], data["columns"], data["values"]]).astype(float)
-    asked = {"k": problem.rank, "nr_iters": effort, "eta": 0.1, "nr_threads": 2}
+    asked = {"k": problem.rank, "nr_iters": effort, "eta": 0.1, "nr_threads": threads()}
     engine = mf.MF(lambda_p2=0.0, lambda_q2=0.0, quiet=True, **asked)
     engine.fit(triplets)
     # its predictions are wrong, but its factors are right
@@ -225,7 +233,7 @@ def _rated_cmfrec(problem: Problem, effort: int) -> Any:
 
     data = problem.data
     X = coo_matrix((data["values"], (data["rows"], data["columns"])), shape=problem.shape)
-    model = CMF(k=10, lambda_=10.0, niter=20, nthreads=2, verbose=False).fit(X)
+    model = CMF(k=10, lambda_=10.0, niter=20, nthreads=threads(), verbose=False).fit(X)
     return lambda at: model.predict(at[0], at[1])
 
 
@@ -251,6 +259,30 @@ def _rated_biases(problem: Problem, effort: int) -> Any:
     return lambda at: mean + b[at[0]] + c[at[1]]
 
 
+def _rated_myfm(problem: Problem, effort: int) -> Any:
+    """Run Gibbs sampling of a factorisation machine on indicators of rows and columns."""
+    from myfm import MyFMRegressor
+    from scipy.sparse import csr_array
+
+    n1, n2 = problem.shape
+
+    def design(i: Array, j: Array) -> Any:
+        columns = np.column_stack([i, n1 + j]).ravel()
+        starts = np.arange(0, 2 * len(i) + 1, 2)
+        return csr_array((np.ones(2 * len(i)), columns, starts), shape=(len(i), n1 + n2))
+
+    data = problem.data
+    model = MyFMRegressor(rank=10, random_seed=0)
+    groups = [n1, n2]
+    X = design(data["rows"], data["columns"])
+    model.fit(X, data["values"], n_iter=200, n_kept_samples=180, group_shapes=groups)
+    return lambda at: model.predict(design(*at))
+
+
+def _skewed_cmfrec(ridge: float, iterations: int) -> Callable[[Problem, int], Any]:
+    return lambda problem, effort: _cmfrec(problem, iterations, lambda_=ridge)
+
+
 PEERS = (
     Contestant("cmfrec ALS", "cmfrec", ("completion",), _cmfrec, (1, 40)),
     Contestant("cmfrec ALS, ridge", "cmfrec", ("completion",), _cmfrec_noisy, (4, 20), 1e12, 1e-3),
@@ -263,4 +295,17 @@ PEERS = (
     Contestant("biases alone", "numpy", ("ratings",), _rated_biases, (1, 1)),
     Contestant("cmfrec k=10, lambda=10", "cmfrec", ("ratings",), _rated_cmfrec, (1, 1)),
     Contestant("surprise SVD f=50", "surprise", ("ratings",), _rated_surprise, (1, 1)),
+    Contestant("myfm rank 10, 200 draws", "myfm", ("ratings",), _rated_myfm, (1, 1)),
+    Contestant("scaledgd", "scaledgd", ("skewed",), _rated, (1, 1), 1e12),
+    *(
+        Contestant(
+            f"cmfrec ALS, lambda={ridge:g}, {n} iterations",
+            "cmfrec",
+            ("skewed",),
+            _skewed_cmfrec(ridge, n),
+            (1, 1),
+            1e12 if ridge == 1 else 1e6,
+        )
+        for ridge, n in ((0.3, 20), (1.0, 20), (3.0, 20), (1.0, 40))
+    ),
 )

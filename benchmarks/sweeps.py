@@ -23,18 +23,9 @@ from scaledgd.kernels import cpp
 from scaledgd.state import State
 
 from .kernels import bandwidth, flops
+from .problems import skewed_index
 
 Array = Any
-
-
-def skewed(n1: int, n2: int, m: int, seed: int = 0) -> tuple[Array, Array]:
-    """Return coordinates of about m distinct entries, a few rows and columns with most of them."""
-    rng = np.random.default_rng(seed)
-    rows, columns = rng.random(n1) ** 3 + 0.02, rng.random(n2) ** 4 + 0.003
-    i = rng.choice(n1, m, p=rows / rows.sum())
-    j = rng.choice(n2, m, p=columns / columns.sum())
-    flat = np.unique(i * n2 + j)
-    return flat // n2, flat % n2
 
 
 def problem(shape: tuple[int, int], index: tuple[Array, Array], dtype: Any) -> sg.Observed:
@@ -73,7 +64,7 @@ def beside(
 def large(share: float, ranks: tuple[int, ...], repeats: int) -> None:
     """Compare the two methods on a large table."""
     shape = int(100_000 * share), int(20_000 * share)
-    index = skewed(*shape, int(10_000_000 * share))
+    index = skewed_index(*shape, int(10_000_000 * share), np.random.default_rng(0))
     m, copied = len(index[0]), bandwidth()
     print(f"{shape[0]} × {shape[1]}, {m} entries; seconds per sweep")
     print("dtype    rank  Alternating  Variational  ratio  ratio of CPU time  floor")

@@ -152,7 +152,8 @@ double pass_of(const Pass<T>& p, int64_t first, int64_t last) {
     const int64_t q = p.design.q, qp = V ? V * W : p.design.qp, nv = qp / W;
     const T *table = p.design.table, *y = p.y, *weights = p.weights;
     const int32_t* other = p.side.other[0];
-    const int64_t *starts = p.side.starts, *position = p.side.position, end = starts[last];
+    const int64_t *starts = p.side.starts, end = starts[last];
+    const uint32_t* position = p.side.position;
     T *residual = p.residual, *sums = p.sums;
     Scratch<T> memory;
     T* far = memory.at_least(qp);
@@ -425,6 +426,119 @@ double add_gradient(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T
     return by_width<T>(qp, [&](auto w) { return add_gradient_of<T, decltype(w)::value>(x, v, y, m, qp, g); });
 }
 
+// ---- Gram matrix and gradient in one pass over the entries
+
+// Whether v is a row of the table as it is, and the gradient is wanted.
+template <class T> inline bool direct(const Solve<T>& p) {
+    return p.design.factors == 0 && !p.kept && !p.root && !p.beside && !p.target && p.y;
+}
+
+// The vectors of at most `most` entries, one below the other; g += the gradient at x, and what is
+// known about the entries is added to `sums`. Returns their number.
+template <class T, int V>
+int64_t gather_of(const Solve<T>& p, int64_t from, int64_t end, int64_t most, const T* x, T* v, T* g, double* sums) {
+    constexpr int64_t W = Lanes<T>::count, N = V ? V : 1;
+    const int64_t qp = N * W, stride = p.design.stride, bytes = stride * int64_t(sizeof(T));
+    const int64_t ahead = p.side.starts[p.side.rows] - AHEAD, count = end - from < most ? end - from : most;
+    const T *table = p.design.table, *y = p.y;
+    const int32_t* other = p.side.other[0];
+    vec<T> slope[N], near[N];
+    for (int k = 0; k < N; ++k) slope[k] = near[k] = vec<T>{};
+    double squares = 0;
+    auto look = [&](int64_t e, auto unsure) {
+        if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * stride, bytes);
+        const T* row = table + int64_t(other[e]) * stride;
+        vec<T> part[N], sum = {};
+        for (int k = 0; k < N; ++k) {
+            part[k] = load(row + k * W);
+            store(v + k * W, part[k]);
+            sum += load(x + k * W) * part[k];
+        }
+        const T w = add(sum) - y[e];
+        squares += double(w) * double(w);
+        for (int k = 0; k < N; ++k) slope[k] += w * part[k];
+        if (decltype(unsure)::value)
+            for (int k = 0; k < N; ++k)
+                near[k] += load_floats(reinterpret_cast<const float*>(row + qp) + k * W, T());
+        v += qp;
+    };
+    if (p.unsure) {
+        for (int64_t e = from; e < from + count; ++e) look(e, Width<1>{});
+        for (int k = 0; k < N; ++k)
+            for (int64_t a = 0; a < W; ++a) sums[k * W + a] += near[k][a];
+    } else {
+        for (int64_t e = from; e < from + count; ++e) look(e, Width<0>{});
+    }
+    for (int k = 0; k < N; ++k) store(g + k * W, load(g + k * W) + slope[k]);
+    sums[qp + SQUARES] += squares;
+    sums[qp + WEIGHT] += double(count);
+    return count;
+}
+
+#ifdef __AVX512VL__
+// Small ranks: all of the triangle stays in registers, and no vector is written. Q rows of V vectors.
+template <class T, int V, int Q>
+void triangle_of(const Solve<T>& p, int64_t from, int64_t end, const T* x, double* G, T* g, double* sums) {
+    constexpr int64_t W = Lanes<T>::count, qp = V * W;
+    const int64_t stride = p.design.stride, bytes = stride * int64_t(sizeof(T));
+    const int64_t ahead = p.side.starts[p.side.rows] - AHEAD;
+    const T *table = p.design.table, *y = p.y;
+    const int32_t* other = p.side.other[0];
+    vec<T> gram[Q][V], slope[V];
+    for (int a = 0; a < Q; ++a)
+        for (int b = 0; b < V; ++b) gram[a][b] = vec<T>{};
+    for (int b = 0; b < V; ++b) slope[b] = vec<T>{};
+    double squares = 0;
+    for (int64_t e = from; e < end; ++e) {
+        if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * stride, bytes);
+        const T* row = table + int64_t(other[e]) * stride;
+        vec<T> part[V];
+        for (int b = 0; b < V; ++b) part[b] = load(row + b * W);
+        vec<T> sum = load(x) * part[0];
+        for (int b = 1; b < V; ++b) sum += load(x + b * W) * part[b];
+        for (int a = 0; a < Q; ++a)
+            for (int b = a / W; b < V; ++b) gram[a][b] += row[a] * part[b];
+        const T w = add(sum) - y[e];
+        squares += double(w) * double(w);
+        for (int b = 0; b < V; ++b) slope[b] += w * part[b];
+    }
+    for (int a = 0; a < Q; ++a)
+        for (int b = a / W; b < V; ++b)
+            for (int64_t k = 0; k < W; ++k) G[a * qp + b * W + k] += gram[a][b][k];
+    for (int b = 0; b < V; ++b) store(g + b * W, load(g + b * W) + slope[b]);
+    sums[qp + SQUARES] += squares;
+    sums[qp + WEIGHT] += double(end - from);
+    if (!p.unsure) return;
+    for (int b = 0; b < V; ++b) slope[b] = vec<T>{};
+    for (int64_t e = from; e < end; ++e) {
+        const T* row = table + int64_t(other[e]) * stride + qp;
+        for (int b = 0; b < V; ++b) slope[b] += load_floats(reinterpret_cast<const float*>(row) + b * W, T());
+    }
+    for (int b = 0; b < V; ++b)
+        for (int64_t k = 0; k < W; ++k) sums[b * W + k] += slope[b][k];
+}
+
+// The same, where registers suffice: returns whether they do.
+inline bool triangle(const Solve<double>& p, int64_t from, int64_t end, const double* x, double* G, double* g, double* sums) {
+    const int64_t q = p.design.q;
+    if (q <= 4) triangle_of<double, 1, 4>(p, from, end, x, G, g, sums);
+    else if (q <= 8) triangle_of<double, 2, 8>(p, from, end, x, G, g, sums);
+    else if (q <= 10) triangle_of<double, 3, 10>(p, from, end, x, G, g, sums);
+    else return false;
+    return true;
+}
+inline bool triangle(const Solve<float>& p, int64_t from, int64_t end, const float* x, double* G, float* g, double* sums) {
+    const int64_t q = p.design.q;
+    if (q <= 8) triangle_of<float, 1, 8>(p, from, end, x, G, g, sums);
+    else if (q <= 12) triangle_of<float, 2, 12>(p, from, end, x, G, g, sums);
+    else if (q <= 16) triangle_of<float, 2, 16>(p, from, end, x, G, g, sums);
+    else return false;
+    return true;
+}
+#else
+template <class T> bool triangle(const Solve<T>&, int64_t, int64_t, const T*, double*, T*, double*) { return false; }
+#endif
+
 // The memory that the systems of rows are formed in.
 template <class T> struct Formed {
     const int64_t q, qp, most;
@@ -454,7 +568,21 @@ template <class T> struct Formed {
         for (int64_t k = 0; k < qp; ++k) x[k] = p.x && k < q ? p.x[i * q + k] : T(0);
     }
     void add(const Solve<T>& p, int64_t i, int64_t from, int64_t end) {
+        if (direct(p) && by_width<T>(qp, [&](auto w) { return add_directly<decltype(w)::value>(p, from, end); })) return;
         for (int64_t m; (m = fill(p, i, from, end, most, v, y, c, p.sizes ? sums : nullptr)) > 0;) account(p, m);
+    }
+    template <int V> bool add_directly(const Solve<T>& p, int64_t from, int64_t end) {
+        if (V == 0 || V > 8) return false;
+        for (int64_t m; from < end; from += m) {
+            m = end - from < BLOCK ? end - from : BLOCK;  // sums in single precision are of so many
+            for (int64_t k = 0; k < qp; ++k) g[k] = 0;
+            if (!triangle(p, from, from + m, x, G, g, sums)) {
+                gather_of<T, V>(p, from, end, m, x, v, g, sums);
+                add_gram(v, m, qp, G);
+            }
+            for (int64_t k = 0; k < q; ++k) b[k] += g[k];
+        }
+        return true;
     }
     void add(const double* part) {
         for (int64_t k = 0; k < size(); ++k) G[k] += part[k];

@@ -21,7 +21,7 @@ constexpr int MAX_MODES = 16;
 struct Side {
     int64_t rows = 0;
     const int64_t* starts = nullptr;
-    const int64_t* position = nullptr;            // nullptr: entry e is measurement e
+    const uint32_t* position = nullptr;           // nullptr: entry e is measurement e
     const int32_t* other[MAX_MODES] = {};         // the coordinates in the other modes
 };
 

@@ -316,7 +316,7 @@ template <> const Table<float>& table<float>() { return all().floats; }
 struct Sorted {
     int64_t m = 0;
     std::vector<int64_t> starts;
-    std::vector<int64_t> position;                    // empty: as they come
+    std::vector<uint32_t> position;                   // empty: as they come
     std::vector<std::vector<int32_t>> other;          // of the modes but this one, in order
     std::vector<int64_t> extent;                      // which are below these
 
@@ -364,6 +364,7 @@ std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& s
     demand(mode >= 0 && mode < int(shape.size()), "there is no such mode");
     auto result = std::make_unique<Sorted>();
     const int64_t m = index[0].size();
+    demand(m <= int64_t(UINT32_MAX), "too many entries");
     const int64_t* rows = index[mode].data();
     nb::gil_scoped_release release;
     result->m = m;
@@ -375,14 +376,14 @@ std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& s
         for (int64_t e = 0; e < m; ++e) {
             const int64_t to = next[place(rows, e, shape[mode])]++;
             unchanged(to < m);
-            result->position[to] = e;
+            result->position[to] = uint32_t(e);
         }
     }
     for (size_t k = 0; k < shape.size(); ++k) {
         if (int(k) == mode) continue;
         std::vector<int32_t> other(m);
         const int64_t* from = index[k].data();
-        const int64_t* position = as_is ? nullptr : result->position.data();
+        const uint32_t* position = as_is ? nullptr : result->position.data();
         const Pieces pieces(m, m);
         share(pieces.count, [&](int64_t piece) {
             for (int64_t e = pieces.first(piece); e < pieces.last(piece); ++e)
@@ -399,7 +400,7 @@ template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
     T* out;
     auto result = made<T>({x.size()}, &out);
     const T* from = x.data();
-    const int64_t* position = entries.position.empty() ? nullptr : entries.position.data();
+    const uint32_t* position = entries.position.empty() ? nullptr : entries.position.data();
     each(Pieces(entries.m, entries.m * 8), [&](int64_t a, int64_t b) {
         for (int64_t e = a; e < b; ++e) out[e] = from[position ? position[e] : e];
     });

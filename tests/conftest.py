@@ -25,9 +25,35 @@ REFERENCE = Path(__file__).parent / "reference"
 TOGETHER = ("test_reproduce.py", "test_docs.py", "test_report.py", "test_commands.py")
 """Files that stay in one worker, because their tests share a site, a browser or a long run."""
 
+PURE = (
+    "test_cli_people.py",
+    "test_constants.py",
+    "test_contract.py",
+    "test_files.py",
+    "test_gradients.py",
+    "test_labels.py",
+    "test_loop.py",
+    "test_metrics.py",
+    "test_operators.py",
+    "test_reference.py",
+    "test_refusals.py",
+    "test_starts.py",
+    "test_steps.py",
+    "test_trim.py",
+)
+"""Files that say in a short time whether the library works without its compiled kernels."""
+
 collect_ignore = []
 if not all(map(importlib.util.find_spec, ("pandas", "pyarrow", "typer"))):
-    collect_ignore += ["test_cli.py", "test_commands.py"]  # they need scaledgd[cli]
+    # they need scaledgd[cli]
+    collect_ignore += ["test_cli.py", "test_cli_people.py", "test_commands.py"]
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the files of `PURE`."""
+    for item in items:
+        if item.path.name in PURE:
+            item.add_marker(pytest.mark.pure)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -159,8 +185,11 @@ def full_iterates(problem, factors, method, n):
 def run(monkeypatch, capsys, tmp_path):
     """Run a command in an empty folder; return its exit code, stdout and stderr."""
     from scaledgd import cli
+    from scaledgd.estimators import progress
 
     monkeypatch.chdir(tmp_path)
+    # on a machine that is busy, a line of progress would be among the messages
+    monkeypatch.setattr(progress, "QUIET", float("inf"))
 
     def run(*args):
         monkeypatch.setattr(sys, "argv", ["scaledgd", *map(str, args)])

@@ -83,3 +83,63 @@ def test_problems_are_what_they_say():
     P5 = problems.tensor(10)
     assert 0.09 < P5.data["observed"].mean() < 0.11
     assert max(i.max(), j.max()) < 1000
+
+
+def test_skewed_counts_follow_power_laws():
+    rng = np.random.default_rng(0)
+    i, j = problems.skewed_index(2000, 500, 30_000, rng)
+    assert len(np.unique(i * 500 + j)) == len(i) > 20_000
+    for places, n, least in ((i, 2000, 0.25), (j, 500, 0.35)):
+        counts = np.sort(np.bincount(places, minlength=n))[::-1]
+        assert least < counts[: n // 10].sum() / counts.sum() < 0.8  # a tenth has this share
+
+
+def test_skewed_problem_has_its_noise_and_hides_its_test_entries(monkeypatch):
+    monkeypatch.setattr(
+        problems, "skewed_index", lambda n1, n2, m, rng: np.nonzero(rng.random((n1, n2)) < 2e-4)
+    )
+    problem = problems.skewed(1000)
+    held = problem.error(lambda at: np.zeros(len(at[0])))
+    assert 1.0 < held < 1.1  # of a matrix of rms 1 with noise 0.3
+    assert problem.data["values"].size > 15_000
+
+
+def test_movielens_hides_the_first_fold(tmp_path):
+    fold = np.asarray([1, 2, 3, 1, 2, 3])
+    table = {"user": np.arange(6) % 3, "item": np.arange(6) % 2, "rating": np.arange(6) % 5 + 1}
+    np.savez(tmp_path / "ml.npz", fold_u1_u5=fold, **table)
+    problem = problems.movielens(tmp_path / "ml.npz")
+    assert problem.shape == (3, 2)
+    assert problem.data["values"].tolist() == [2, 3, 5, 1]
+    assert problem.error(lambda at: np.asarray([1.0, 9.0])) == pytest.approx(np.sqrt(0.5))
+
+
+def test_time_is_that_of_the_processor_with_one_thread(monkeypatch):
+    ticks = {"wall": iter([0.0, 5.0]), "cpu": iter([0.0, 2.0])}
+    monkeypatch.setattr(measure, "CLOCKS", {k: (lambda t=t: next(t)) for k, t in ticks.items()})
+    contestant = Contestant("c", "numpy", ("completion",), lambda p, e: None, (1, 1))
+    problem = problems.Problem("p", "completion", (1, 1), 1, {}, 0.5, lambda e: 0.0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert measure.timed(contestant, problem, 1) == (2.0, 0.0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert measure.timed(contestant, problem, 1) == (5.0, 0.0)
+
+
+def test_the_plot_fits_a_page_and_shows_the_fastest(tmp_path):
+    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    made = [
+        {"problem": f"P{k}", "peer": peer, "reached": True, "ratio": ratio}
+        for k in range(20)
+        for peer, ratio in (("slow", 9.0), ("fast", 3.0))
+    ]
+    assert [r["peer"] for r in report._fastest(made)] == ["fast"] * 20
+    grown = [
+        {"kind": kind, "entries": 10**k, "rank": 2**k, "threads": t, "seconds": 10.0**k}
+        for kind in ("entries", "rank")
+        for k in (2, 3)
+        for t in (1, 2)
+    ]
+    report.plot({"contests": made, "growth": grown}, tmp_path / "plot.png")
+    height, width = image.imread(tmp_path / "plot.png").shape[:2]
+    assert width == 1125
+    assert 0.7 * width < height < 1.3 * width

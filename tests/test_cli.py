@@ -160,7 +160,7 @@ def test_tensors_are_completed_and_cleaned(fine, run):
     assert np.allclose(found, T, atol=1e-6)
     wrong = rng.random(T.shape) < 0.03
     np.save("wrong.npy", T + 5 * wrong)
-    args = ("-o", "low.npy", "--rank", 2, "--outliers", "out.csv")
+    args = ("-o", "low.npy", "--rank", 2, "--outliers", "out.csv", "--low-rank")
     assert fine("clean", "wrong.npy", *args)["outliers"] == wrong.sum()
     assert np.allclose(np.load("low.npy"), T, atol=1e-6)
     off = pd.read_csv("out.csv")
@@ -191,7 +191,7 @@ def test_observed_cells_are_preserved_byte_for_byte(fine):
     }.items():
         with open(f"{name}.csv", "wb") as f:
             f.write(data)
-        facts = fine("complete", f"{name}.csv", "-o", f"{name}.out.csv")
+        facts = fine("complete", f"{name}.csv", "-o", f"{name}.out.csv", "--raw")
         assert facts["passed_through"] == ["id", "Straße" if name != "latin" else "Stra\ufffde"]
         assert facts["filled"] == 5
         with open(f"{name}.out.csv", "rb") as f:
@@ -312,10 +312,11 @@ def test_types_of_columns(fine):
         assert after.drop(columns="none").notna().all().all()
         assert after["all"].dtype == bool
         assert after["whole"].dtype == np.int64
-        assert after["count"].dtype == after["yes"].dtype == np.float64
+        assert after["count"].dtype in (np.int64, pd.Int64Dtype())
+        assert after["yes"].dtype == bool
         known = table["yes"].notna()
-        assert (after["yes"][known] == table["yes"][known].astype(float)).all()
-        assert after["same"].between(3.5, 4.5).all()
+        assert (after["yes"][known] == table["yes"][known]).all()
+        assert (after["same"] == 4).all()
 
 
 def test_empty_rows_are_filled_like_typical_ones(fine):
@@ -329,7 +330,7 @@ def test_empty_rows_are_filled_like_typical_ones(fine):
 def test_tiny_tables_are_not_filled_with_zeros(fine):
     for text_, low, high in (
         ("a,b,c\n1,2,3\n2,4,6\n3,,9\n4,8,12\n", 5.99, 6.01),
-        ("a,b,c\n10,52,99\n11,50,101\n,49,98\n9,51,100\n", 9, 11),
+        ("a,b,c\n10,52,99\n11,50,101\n,49,98\n9,51,100\n", 8, 12),
         ("a,b\n1,20\n,21\n", 0.5, 4),
     ):
         with open("in.csv", "w") as f:
@@ -631,7 +632,7 @@ def test_tables_are_cleaned(fine, unlike, holes):
     X, Y, wrong, units = corrupted(unlike, holes)
     table = frame(Y)
     table.to_csv("in.csv", index=False)
-    facts = fine("clean", "in.csv", "-o", "low.csv", "--outliers", "off.csv.gz")
+    facts = fine("clean", "in.csv", "-o", "low.csv", "--outliers", "off.csv.gz", "--low-rank")
     assert facts["scale"] == "columns"
     after = pd.read_csv("low.csv")
     assert after["note"].tolist() == table["note"].tolist()
@@ -649,8 +650,13 @@ def test_tables_are_cleaned(fine, unlike, holes):
 def test_long_files_are_cleaned(fine):
     X, Y, wrong, _ = corrupted(holes=True)
     table, truth = long_file("in.csv", X, Y)
-    args = ("-o", "low.csv", "--outliers", "off.parquet", "--report", "page.html")
+    args = ("-o", "low.csv", "--outliers", "off.parquet", "--report", "page.html", "--low-rank")
     facts = fine("clean", "in.csv", *LONG, *args)
+    fine("clean", "in.csv", *LONG, "-o", "repaired.csv")
+    repaired = pd.read_csv("repaired.csv")["rating"]
+    same = (repaired == table["rating"]).to_numpy()
+    assert (~same).sum() == facts["outliers"] + table["rating"].isna().sum()
+    assert rms((repaired - truth)[~same]) < 0.05
     after = pd.read_csv("low.csv")
     assert after["user"].tolist() == table["user"].tolist()
     assert rms(after["rating"] - truth) < 0.02
@@ -681,9 +687,11 @@ def test_the_report(fine):
     fine("complete", "in.csv", "-o", "out.csv", "--report", "page.html")
     with open("page.html", encoding="utf-8") as f:
         page = f.read()
-    for word in ("Missing cells", "Before and after", "Accuracy", "Spectrum",
-                 "Convergence", "s7", "column means"):  # fmt: skip
+    for word in ("Missing cells", "Before and after", "Accuracy", "Some columns", "The model",
+                 "of column means", "90% interval", "estimated", "s7"):  # fmt: skip
         assert word in page, word
+    for word in ("scales.", "of the residual", "standardised"):
+        assert word not in page, word
     assert "http://" not in page.replace("http://www.w3.org", "")
     long_file("long.csv", X, Y)
     fine("complete", "long.csv", *LONG, "-o", "long.out.csv", "--report", "long.html")
@@ -773,15 +781,19 @@ def _npz(table, name):
 
 
 FAILURES = {
-    "semicolons": (_table(sep=";"), ["--delimiter ';'", "it has 8"]),
-    "decimal commas": (_table(sep=";", decimal=","), ["--delimiter ';' --decimal ','"]),
-    "tabs": (_table(sep="\t"), ["--delimiter tab"]),
+    "semicolons": (_table(sep=";"), ["--delimiter ';'", "it has 8"], "--delimiter", ","),
+    "decimal commas": (
+        _table(sep=";", decimal=","), ["--delimiter ';' --decimal ','"], "--delimiter", "tab"
+    ),
+    "tabs": (_table(sep="\t"), ["--delimiter tab"], "--delimiter", ","),
     "decimal commas, no names": (
         _bytes(b"1,5;2,5;3,5\n2,5;3,0;1,5\n3,5;2,5;4,5\n1,0;2,0;3,0\n"),
-        ["more than one number", "--delimiter ';' --decimal ','"],
+        ["more than one number", "--delimiter ';' --decimal ','"], "--delimiter", ",",
+        "--decimal", ".",
     ),
     "commas in decimals": (
-        _table(sep=";", decimal=","), ["decimal commas", "--decimal ','"], "--delimiter", ";"
+        _table(sep=";", decimal=","), ["decimal commas", "--decimal ','"], "--delimiter", ";",
+        "--decimal", ".",
     ),
     "mixed": (_mixed, ["line 9", "'n/a?'", "'c'", "--missing 'n/a?'", "--text c"]),
     "one word more": (_mixed, ["line 11", "'error'"], "--missing", "n/a?"),
@@ -793,7 +805,7 @@ FAILURES = {
     "empty": (_bytes(b""), ["is empty"]),
     "header alone": (_bytes(b"a,b,c\n"), ["no rows"]),
     "long lines": (
-        _bytes(b";".join(b"%d" % k for k in range(60_000)) + b"\n1\n"), ["single column"]
+        _bytes(b";".join(b"%d" % k for k in range(60_000)) + b"\n1\n"), ["line 2 has 1 cells"]
     ),
     "short line": (_bytes(b"a,b,c\n1,2,3\n4,5\n"), ["line 3 has 2 cells", "has 3"]),
     "open quote": (_bytes(b'a,b\n1,"2\n3,4\n'), ["quotation mark in line 2", "close it"]),
@@ -809,7 +821,7 @@ FAILURES = {
     "two arrays": (_cut(_npz, "in.npz", 1.0), ["'a', 'b'", "--array NAME"]),
     "no such array": (_cut(_npz, "in.npz", 1.0), ["'c'", "'a', 'b'"], "--array", "c"),
     "no matrix": (_bytes(b"hello", "in.mtx"), ["Matrix Market"]),
-    "unknown format": (_bytes(b"hello", "in.xlsx"), [".csv", ".parquet"]),
+    "unknown format": (_bytes(b"hello", "in.sav"), [".csv", ".parquet"]),
     "no such text column": (_table(), ["no column 'z'", "'a'"], "--text", "z"),
     "rank": (_table(), ["--rank", "'0'"], "--rank", "0"),
     "ranks": (_table(), ["--rank", "one number"], "--rank", "2,3"),
@@ -825,7 +837,9 @@ FAILURES = {
         _long(lambda t: t), ["pairs.csv has no rows"], *LONG, "--predict", "pairs.csv"
     ),
     "long, two names": (_long(lambda t: t), ["three columns"], "--long", "user,item"),
-    "long, wrong delimiter": (_table(sep=";"), ["--delimiter ';'"], "--long", "a,b,c"),
+    "long, wrong delimiter": (
+        _table(sep=";"), ["--delimiter ';'"], "--long", "a,b,c", "--delimiter", ","
+    ),
     "long, full": (_long(lambda t: t.dropna()), ["nothing is missing", "--predict"], *LONG),
     "long, nothing": (_long(lambda t: t.assign(rating=None)), ["no line has a value"], *LONG),
     "long, word": (
@@ -931,11 +945,23 @@ def test_help_version_and_usage(run):
     assert code == 0
     for word in ("Exit codes", "130", "--long", "--predict", "--fit-rows", "50 million"):
         assert word in out
-    own = {"complete": {"--hold-out", "--predict"}, "clean": {"--outliers"}}
+    own = {
+        "complete": {"--hold-out", "--predict"},
+        "clean": {"--only-outliers", "--low-rank"},
+    }
     options = {name: set(re.findall(r"--[a-z-]+", run(name, "--help")[1])) for name in own}
     shared = options["complete"] & options["clean"]
     assert {name: found - shared for name, found in options.items()} == own
-    assert shared >= {"--output", "--rank", "--center", "--long", "--missing", "--text", "--json"}
+    assert shared >= {
+        "--output",
+        "--sheet",
+        "--rank",
+        "--center",
+        "--long",
+        "--missing",
+        "--text",
+        "--json",
+    }
     assert run("--version")[1].startswith("scaledgd 0")
     for args in (("compleet",), ("complete",)):
         code, _, err = run(*args)
@@ -947,7 +973,7 @@ def test_help_version_and_usage(run):
 # ---- imports
 
 
-HEAVY = {"pandas", "pyarrow", "sklearn", "scipy"}
+HEAVY = {"numpy", "pandas", "pyarrow", "sklearn", "scipy"}
 
 
 def imported(*args):
@@ -977,8 +1003,8 @@ def test_quick_answers_import_little(tmp_path, monkeypatch, args, code):
     _bytes(b"a,b\n1,\n")()
     found, err, packages = imported(*args)
     assert found == code, err
-    assert "typer" in packages
     assert packages & HEAVY == set()
+    assert ("typer" in packages) == (args != ("--version",))
     assert os.listdir() == ["in.csv"]
 
 
@@ -1007,7 +1033,7 @@ def test_the_command_as_scripts_see_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, Y = low_rank()
     pd.DataFrame(Y).to_csv("in.csv", index=False)
-    good = start("complete", "in.csv", "-o", "out.csv", "--json", "--rank", "2")
+    good = start("complete", "in.csv", "-o", "out.csv", "--json", "--rank", "2", "--quiet")
     bad = start("complete", "in.csv", "-o", "bad.csv", "--delimiter", ";")
     out, err = good.communicate()
     assert (good.returncode, err) == (0, "")
@@ -1090,12 +1116,14 @@ def test_what_is_common_is_no_outlier(run):
     code, out, err = run("clean", "in.csv", "-o", "out.csv", "--outliers", "wrong.csv", "--json")
     assert code == 3
     assert re.search(r"clean failed: \d+ % of the observed entries would count as outliers", err)
-    assert "OUT holds a fit without outliers instead" in err
+    assert "OUT was written without any outliers" in err
     facts = json.loads(out)
     assert facts["outliers"] == 0
     assert facts["threshold"] is None
     assert len(pd.read_csv("wrong.csv")) == 0
-    low = pd.read_csv("out.csv").to_numpy()
+    assert np.array_equal(pd.read_csv("out.csv").to_numpy(), counts)
+    run("clean", "in.csv", "-o", "low.csv", "--low-rank")
+    low = pd.read_csv("low.csv").to_numpy()
     assert np.mean((low - rates * 0.5) ** 2) < np.mean((counts - rates * 0.5) ** 2)
 
 
@@ -1123,22 +1151,3 @@ def test_a_row_without_company(run, tmp_path):
     assert code == 2
     assert "only columns without any value have missing cells ('b')" in err
     assert "nothing is missing" not in err
-
-
-@pytest.mark.parametrize(
-    ("cell", "what"),
-    [
-        ('"1,{:03d}"', "thousands separators ('1,000')"),
-        ("{}%", "percent signs ('0%')"),
-        ("{}.5°C", "units ('0.5°C')"),
-        ("{} kg", "units ('0 kg')"),
-        ("€ {}", "currency signs ('€ 0')"),
-    ],
-)
-def test_numbers_with_something_else(run, tmp_path, cell, what):
-    lines = [",".join([cell.format(i), cell.format(i * i % 97)]) for i in range(30)]
-    (tmp_path / "in.csv").write_text("a,b\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    code, _, err = run("complete", "in.csv", "-o", "out.csv")
-    assert code == 2
-    assert f"the cells of column 'a' look like numbers with {what}; remove these" in err
-    assert "--delimiter" not in err

@@ -89,6 +89,7 @@ def pages(built):
     return {str(path.relative_to(html)): Page(path) for path in sorted(html.rglob("*.html"))}
 
 
+@pytest.mark.long
 def test_the_site_builds_without_a_warning(built):
     log = (built / "log").read_text(encoding="utf-8")
     assert (built / "status").read_text(encoding="utf-8") == "0", log[-5000:]
@@ -106,6 +107,7 @@ def public_names():
     }
 
 
+@pytest.mark.long
 def test_every_public_name_has_an_entry_and_a_page(built, pages):
     raw = (built / "html" / "objects.inv").read_bytes()
     inventory = zlib.decompress(raw.split(b"\n", 4)[4]).decode()
@@ -117,6 +119,7 @@ def test_every_public_name_has_an_entry_and_a_page(built, pages):
     assert described == public_names() - modules
 
 
+@pytest.mark.long
 def test_every_task_is_found_from_the_landing_page_and_has_pictures(pages):
     gallery = {p for p in pages if re.fullmatch(r"gallery/\w+/(?!index)\w+\.html", p)}
     assert gallery == set(TASKS.values())
@@ -130,6 +133,7 @@ def test_every_task_is_found_from_the_landing_page_and_has_pictures(pages):
         assert "Traceback" not in page.text
 
 
+@pytest.mark.long
 def test_nothing_is_loaded_from_the_network(built, pages):
     outside = re.compile(r"(https?:)?//")
     loaded = {(name, url) for name, page in pages.items() for url in page.loaded}
@@ -143,6 +147,7 @@ def test_nothing_is_loaded_from_the_network(built, pages):
         assert found == [], sheet
 
 
+@pytest.mark.long
 def test_internal_links_and_anchors_lead_somewhere(built, pages):
     html, broken, followed = built / "html", [], 0
     for name, page in pages.items():
@@ -162,6 +167,7 @@ def test_internal_links_and_anchors_lead_somewhere(built, pages):
     assert followed > 1000
 
 
+@pytest.mark.long
 def test_the_mathematics_is_there_and_is_no_tex(pages):
     text = pages["mathematics.html"].text
     assert text.count("<math") > 200
@@ -179,7 +185,7 @@ def test_the_diagram_shows_the_rooms_there_are():
     assert shown == rooms | {"cpp/", "benchmarks/"}
 
 
-@pytest.mark.parametrize("page", ["index", "choose", "mathematics", "built"])
+@pytest.mark.parametrize("page", ["index", "choose", "mathematics", "built", "migrate", "recipes"])
 def test_what_pages_show_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")

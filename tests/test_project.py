@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import smoke
 
+import scaledgd as sg
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = README + (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -41,11 +43,12 @@ def test_the_readme_examples_run(tmp_path, monkeypatch):
         with contextlib.redirect_stdout(io.StringIO()) as said:
             exec(compile(example, f"example {k}", "exec"), {})
         outputs.append(said.getvalue().strip().splitlines())
-    (found, cleaned), (status, error), (tensor,), *rest = outputs
+    (filled,), (cleaned,), (ratings,), (status, error), (tensor,), *rest = outputs
     assert [len(lines) for lines in rest] == [0, 0, 1, 0, 1, 1]
     assert float(rest[2][0]) > 0.999
     assert rest[4] == ["True"]
-    assert found.startswith("3 0.0")
+    assert filled.startswith("0 0.")
+    assert all(1 <= float(word) <= 5 for word in re.findall(r"[\d.]+", ratings))
     rank, _, worst = cleaned.split()
     assert rank == "3"
     assert float(worst) < 1e-8
@@ -81,13 +84,44 @@ def test_ci_runs_the_command_of_the_readme():
     assert "README.md" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def test_import_is_light():
-    """Beside NumPy it loads the standard library, array-api-compat and itself."""
+@pytest.mark.parametrize(
+    ("used", "packages"), [("0", set()), ("scaledgd.solve", {"array_api_compat"})]
+)
+def test_import_is_light(used, packages):
+    """Nothing until a name is used, then the standard library, NumPy and array-api-compat."""
     code = (
-        "import sys, numpy.random; before = set(sys.modules); "
-        "import scaledgd; print(*set(sys.modules) - before)"
+        f"import sys{', numpy.random' if packages else ''}; before = set(sys.modules); "
+        f"import scaledgd; {used}; print(*set(sys.modules) - before)"
     )
     done = run(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     loaded = {name.split(".")[0] for name in done.stdout.split()}
-    assert loaded - set(sys.stdlib_module_names) == {"array_api_compat", "scaledgd"}
+    assert loaded - set(sys.stdlib_module_names) == packages | {"scaledgd"}
+
+
+@pytest.mark.parametrize("first", ["estimators", "solve", "thresholds"])
+def test_functions_are_not_hidden_by_modules_of_their_names(first):
+    code = (
+        f"import scaledgd.{first}, scaledgd as sg; "
+        "print(sg.solve.__name__, sg.thresholds.__name__, sg.metrics.__name__, sg.kernels.__name__)"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout.split() == ["solve", "thresholds", "scaledgd.metrics", "scaledgd.kernels"]
+
+
+def test_every_public_name_is_there():
+    for name in sg.__all__:
+        assert getattr(sg, name).__name__.split(".")[-1] == name
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = sg.nothing
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    text = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = re.findall(r'__version__ = "(.+)"', (ROOT / "src/scaledgd/__init__.py").read_text())
+    assert f'set version = "{version[0]}"' in text
+    run = text[text.index("  run:\n") : text.index("  run_constrained:")]
+    listed = set(re.findall(r"- (\S+ >=\S+)", run)) - {"python >=3.11"}
+    needed = [*project["dependencies"], *project["optional-dependencies"]["cli"]]
+    assert listed == {need.replace(">=", " >=") for need in needed}

@@ -191,3 +191,50 @@ def test_the_data_come_with_the_page(browser, path):
     assert link.get_attribute("download") == "data.csv"
     script = "return fetch(arguments[0].href).then(r => r.text())"
     assert browser.execute_script(script, link) == "a,b\n1,2\n"
+
+
+def test_the_best_row_is_marked_and_numbers_have_equal_digits():
+    rows = [["means", 0.1, 2], ["ours", 0.04, 1200]]
+    text = report.Table(["by", "error", "n"], rows, formats=["", ".3f", ","], marked=[1]).html()
+    assert "<tr><td>means" in text
+    assert "<tr class=best><td>ours" in text
+    for cell in ("0.100", "0.040", "1,200"):
+        assert f'<td class="number">{cell}</td>' in text
+
+
+def test_axes_of_maps_know_numbers_and_times():
+    times = np.datetime64("2024-03-04") + np.arange(4) * np.timedelta64(6, "h")
+    data = shown(report.HeatMap("t", np.ones((3, 4)), x=times, y=[0, 10, 20]))
+    assert data["times"] == [True, False]
+    assert np.diff(data["atx"]).tolist() == [6 * 3600] * 3
+    assert data["aty"] == [0, 10, 20]
+    named = shown(report.HeatMap("t", np.ones((3, 4)), y=["a", "b", "c"]))
+    assert (named["atx"], named["aty"]) == (None, None)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_cut_on_a_page_with_tables_and_maps(browser, tmp_path, width):
+    """Ticks of maps are at midnight, not at the first row, and all text is inside its picture."""
+    times = np.datetime64("2024-03-04T05:00") + np.arange(100) * np.timedelta64(1, "h")
+    values = np.random.default_rng(0).random((100, 30))
+    values[:9] = np.nan
+    names = [f"a long name of column {k}" for k in range(30)]
+    image = report.HeatMap("Map", values, "columns", "time", names, times, unit="sd from the mean")
+    rows = [["linear interpolation", 0.1, 0.2, 0.3, 0.4, 5.0], ["ours", *[0.123] * 5]]
+    titles = ["filled by", "all", "single cells", "outages", "blackout", "seconds"]
+    table = report.Table(titles, rows, "A caption " * 12, formats=["", *[".3f"] * 5], marked=[1])
+    path = tmp_path / "page.html"
+    report.write(path, "Wide things", [report.Section("One", table, image)])
+    opened(browser, path, width)
+    assert complaints(browser) == []
+    assert overflow(browser) <= 0
+    wide = browser.find_element("css selector", ".wide")
+    assert browser.execute_script("return arguments[0].scrollWidth", wide) <= wide.size["width"] + 1
+    texts = browser.find_elements("css selector", "figure.map svg text")
+    assert {"5 Mar", "7 Mar"} <= {text.text for text in texts}
+    box = browser.find_element("css selector", "figure.map svg").rect
+    for text in texts:
+        assert text.rect["x"] >= box["x"] - 1, text.text
+        assert text.rect["x"] + text.rect["width"] <= box["x"] + box["width"] + 1, text.text
+    assert browser.find_element("css selector", ".key").text == "missing"

@@ -15,7 +15,7 @@ import scaledgd as sg
 from scaledgd.estimators.comparing import alike, better
 from scaledgd.estimators.diagnostics import DataWarning
 from scaledgd.estimators.local_observations import LocalObservations
-from scaledgd.estimators.stamps import Clock
+from scaledgd.estimators.stamps import MISSING, NANO, Clock, of_seconds
 from scaledgd.estimators.timed import LARGEST, Layout, largest_rank, likeness, stretch
 from scaledgd.estimators.timed_model import TimedModel
 
@@ -466,6 +466,7 @@ def test_smooth_is_checked(estimator):
             estimator(smooth=wrong).fit(np.ones((9, 4)))
 
 
+@pytest.mark.filterwarnings("ignore:means of columns")
 def test_what_does_not_go_with_smooth_is_refused():
     X = np.abs(table(0, T=40))
     for more in ({"ridge": 0.1}, {"non_negative": True}):
@@ -604,11 +605,11 @@ def test_inputs_stay_as_they_are():
 def test_a_stretch_of_a_table_stays_together():
     rng = np.random.default_rng(0)
     y, order = rng.standard_normal((1000, 40)), rng.permutation(1000)
-    data = LocalObservations(None, y, y.shape, None, (3600.0 * order, None))
+    data = LocalObservations(None, y, y.shape, None, (3600 * NANO * order, None))
     for most, shape in ((20_000, (500, 40)), (900, (30, 30))):
         part = stretch(data, 0, most, 0)
         assert part.shape == shape
-        assert np.all(np.diff(part.stamps[0]) == 3600)
+        assert np.all(np.diff(part.stamps[0]) == 3600 * NANO)
     assert np.array_equal(part.y, np.asarray(data.y)[np.argsort(order)][485:515][:, _kept(part, y)])
     assert stretch(data, 1, 900, 0).shape == (30, 30)
     assert largest_rank(data, 0) ** 2 * 1000 <= LARGEST
@@ -736,3 +737,31 @@ def test_gaps_of_real_sensors(name):
         ratios.append((ours / plain, ours / line))
         assert ours < 1.05 * min(plain, line)
     assert np.mean(ratios) < 0.9
+
+
+def test_times_are_exact():
+    """Seconds in double precision took stamps of 100 ns for repeated ones."""
+    X = table(0)[:120]
+    holes = np.where(hidden(X.shape, "points"), np.nan, X)
+    start = np.datetime64("2024-05-01T12:00:00", "ns")
+    found = []
+    for step in (100, 3_600_000_000_000):
+        index = start + step * np.arange(120).astype("timedelta64[ns]")
+        model = completion(smooth="rows").fit(pd.DataFrame(holes, index=index))
+        assert model._model.clock.step == step / 1e9
+        found.append(np.asarray(model.reconstruct()))
+    assert np.allclose(found[0], found[1], atol=0.2)
+    stamps = of_seconds(np.array([0.0, 1.7e9 + 0.25, np.nan]))
+    assert stamps.tolist() == [0, 1_700_000_000_250_000_000, MISSING]
+
+
+def test_centuries_are_no_surprise():
+    X = table(0)[:60]
+    holes = np.where(hidden(X.shape, "points"), np.nan, X)
+    far = pd.DataFrame(holes, index=np.array("1000-01-01", "M8[s]") + np.arange(60))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert np.isfinite(np.asarray(completion().fit(far).reconstruct())).all()
+    clock = Clock.of(np.array([-9_000, 0, 9_000], dtype=np.int64) * 10**15)
+    assert clock.step == 9e9
+    assert np.all(clock.times(np.array([-9_000, 9_000]) * 10**15, 2).steps == 2.0)

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.trust import __main__ as trust
+from benchmarks.trust import instances
 from benchmarks.trust.instances import ESTIMATORS, REGRESSORS, Recipe, determined, drawn, made
 from benchmarks.trust.judge import clear, errors, opinion, simple, verdict
 from benchmarks.trust.shrink import shrunk, simpler
@@ -150,7 +151,26 @@ def test_a_record_is_resumed(tmp_path, monkeypatch, capsys):
     assert ran == [0, 1, 2, 3]
     said = capsys.readouterr().out
     assert "4 instances, 4 answered" in said
-    assert "     1  bad" in said
+    assert "--seed 0 --only 1      bad" in said
+    assert trust.main(["--report", str(record)]) == 1
+    assert "1  bad" in capsys.readouterr().out
+    trust.main(["--count", "4", "--again", "--record", str(record)])
+    assert ran == [0, 1, 2, 3, 1]
+
+
+def test_what_needs_a_missing_library_is_skipped(monkeypatch):
+    monkeypatch.setattr(instances, "find_spec", lambda name: None)
+    assert verdict(Recipe(form="polars"))["failures"] == ["skipped"]
+    assert verdict(Recipe(form="array"))["failures"] == []
+
+
+@pytest.mark.parametrize("form", ["frame", "polars", "xarray"])
+@pytest.mark.parametrize("times", ["", "irregular"])
+def test_labelled_tables_are_judged(form, times):
+    pytest.importorskip(instances.LABELLED[form])
+    found = verdict(Recipe(shape=(30, 8), seen=0.7, form=form, times=times, memory=0.9, seed=2))
+    assert found["failures"] == []
+    assert found["error"] < 0.1
 
 
 def test_slices_of_a_tensor_agree_with_its_fit():

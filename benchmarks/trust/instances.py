@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ ROBUST = ("RobustPCA", "TensorRobustPCA")
 ESTIMATORS = (*TABLES, *TENSORS, *REGRESSORS)
 CHANCES = (0.5, 0.2, 0.1, 0.07, 0.07, 0.06)
 PATTERNS = ("uniform", "power law", "blocks")
+LABELLED = {"frame": "pandas", "polars": "polars", "xarray": "xarray"}
+"""Forms that need a library, and which."""
 LARGEST = 300
 
 
@@ -56,8 +59,14 @@ class Recipe:
     scale : float
         What all data are multiplied by.
     kind : {"float64", "float32", "int64"}
-    form : {"array", "masked", "sparse", "entries"}
+    form : {"array", "masked", "sparse", "entries", "frame", "polars", "xarray"}
         How the data are passed.
+    memory : float
+        Correlation of neighbouring rows of the truth.
+    times : {"", "regular", "irregular"}
+        Times that label the rows of a frame.
+    weights : bool
+        Whether entries have weights, which say nothing about their noise.
     """
 
     estimator: str = "MatrixCompletion"
@@ -78,6 +87,15 @@ class Recipe:
     scale: float = 1.0
     kind: str = "float64"
     form: str = "array"
+    memory: float = 0.0
+    times: str = ""
+    weights: bool = False
+
+    @property
+    def lacking(self) -> str:
+        """A library that is needed, and not installed."""
+        library = LABELLED.get(self.form, "")
+        return library if library and find_spec(library) is None else ""
 
     @property
     def robust(self) -> bool:
@@ -160,7 +178,30 @@ def drawn(seed: int, number: int) -> Recipe:
         recipe = replace(recipe, heavy=False, spread=0.0, decay=0.0, seen=seen)
     if recipe.kind != "float64":
         recipe = replace(recipe, scale=1.0, spread=min(recipe.spread, 3.0))
-    return replace(recipe, options=_options(rng, recipe))
+    recipe = replace(recipe, options=_options(rng, recipe))
+    return recipe if recipe.estimator in REGRESSORS else _in_time(rng, recipe)
+
+
+def _in_time(rng: Any, recipe: Recipe) -> Recipe:
+    """Some have rows that follow each other, times, weights, labels, or little time."""
+    options, table = dict(recipe.options), recipe.estimator in TABLES
+    if rng.random() < 0.25:
+        recipe = replace(recipe, memory=float(rng.choice([0.5, 0.9, 0.99])))
+    if table and rng.random() < 0.2:
+        form = str(rng.choice([*LABELLED]))
+        recipe = replace(recipe, form=form, times=str(rng.choice(["", "regular", "irregular"])))
+    free = options.get("ridge") is None and not options.get("non_negative")
+    if free and recipe.estimator != "TensorRobustPCA" and rng.random() < 0.2:
+        sides = ["none", "rows", "columns"] if table else ["none", 0]
+        options["smooth"] = sides[int(rng.integers(len(sides)))]
+    if rng.random() < 0.1:
+        recipe = replace(recipe, weights=True)
+    if rng.random() < 0.1:
+        options["max_time"] = float(10 ** rng.uniform(-2, 0.5))
+    if isinstance(options.get("rank"), int) and rng.random() < 0.2:
+        near = max(1, min(recipe.shape) - int(rng.integers(0, 3)))
+        options["rank"] = near if table or rng.random() < 0.5 else recipe.shape
+    return replace(recipe, options=options)
 
 
 def _shape(rng: Any, estimator: str) -> tuple[int, ...]:
@@ -252,6 +293,9 @@ def _low_rank(rng: Any, recipe: Recipe) -> Array:
         return np.zeros(shape)
     weight = np.geomspace(1, 10**-recipe.decay, r)
     factors = [rng.standard_normal((n, r)) for n in shape]
+    first = factors[0]
+    for t in range(1, len(first)):  # neighbours are alike as far as the recipe says
+        first[t] = recipe.memory * first[t - 1] + math.sqrt(1 - recipe.memory**2) * first[t]
     if recipe.options.get("non_negative"):
         factors = [np.abs(f) for f in factors]
     letters = "abcd"[: len(shape)]
@@ -308,7 +352,10 @@ def _measured(rng: Any, recipe: Recipe, truth: Array) -> Data:
 
 
 def determined(recipe: Recipe, data: Data) -> bool:
-    """Whether an instance has an answer: entries abound, and the noise is below the signal."""
+    """Whether an instance has an answer: entries abound, and the noise is below the signal.
+
+    Where some are grossly wrong, they are so in every slice for less than a third.
+    """
     count = int(data.seen.sum())
     alike = not recipe.spread and not recipe.heavy
     return (
@@ -317,8 +364,21 @@ def determined(recipe: Recipe, data: Data) -> bool:
         and recipe.rank > 0
         and alike
         and _each_line(data, recipe.rank + 2)
+        and (not recipe.outliers or _mostly_right(recipe, data))
         and math.log10(max(recipe.noise, 1e-300)) < -recipe.decay + 0.5
     )
+
+
+def _mostly_right(recipe: Recipe, data: Data) -> bool:
+    """Whether less than a third of the entries of every slice are grossly wrong."""
+    off = np.abs((data.given - data.truth) / recipe.scale)
+    level = np.nanstd(data.truth / recipe.scale) * (4 + 4 * recipe.noise)
+    wrong = np.where(data.seen, off > level + 1, False)
+    for axis in range(wrong.ndim):
+        others = tuple(k for k in range(wrong.ndim) if k != axis)
+        if np.any(3 * wrong.sum(axis=others) >= data.seen.sum(axis=others)):
+            return False
+    return True
 
 
 def _each_line(data: Data, least: int) -> bool:

@@ -15,16 +15,18 @@ from scipy import sparse
 import scaledgd as sg
 import scaledgd.estimators  # so that the time of the first fit is not that of imports
 
-from .instances import TABLES, Data, Recipe, determined, drawn, made
+from .instances import LABELLED, TABLES, Data, Recipe, determined, drawn, made
 
 Array = Any
 
 SECONDS = 20
 """CPU seconds that a fit may take."""
-PATIENCE = 3
+PATIENCE = 2
 """Multiple of that after which a fit is ended."""
 WORSE = 1.1
 """Ratio to the error of column means from which on an answer is bad."""
+FEW = 20
+"""Entries that say too little."""
 ROUNDING = 1e-6
 """Error, as a share of the size of the data, below which nothing is bad."""
 
@@ -40,6 +42,8 @@ def judged(seed: int, number: int) -> dict[str, Any]:
 
 def verdict(recipe: Recipe) -> dict[str, Any]:
     """Fit the data of a recipe, and return the kinds of failures beside what was measured."""
+    if recipe.lacking:
+        return {"recipe": recipe.plain, "failures": ["skipped"], "message": recipe.lacking}
     data = made(recipe)
     found: dict[str, Any] = {"recipe": recipe.plain, "determined": determined(recipe, data)}
     failures: list[str] = []
@@ -125,14 +129,20 @@ def _answer(recipe: Recipe, data: Data) -> dict[str, Any]:
     if data.design is not None:
         return _regression(model, recipe, data)
     X, seen = data.given, data.seen
+    weight = None
+    if recipe.weights:
+        weight = np.random.default_rng(recipe.seed + 2).uniform(0.1, 2, X.shape)
     if recipe.form == "entries" or (recipe.form == "sparse" and recipe.estimator not in TABLES):
         index = np.nonzero(seen)
-        model.fit_entries(index, X[index], X.shape)
+        weight = weight if weight is None else weight[index]
+        model.fit_entries(index, X[index], X.shape, entry_weight=weight)
     else:
-        model.fit(_formed(recipe, X))
-    estimate = np.asarray(model.reconstruct(), dtype=float)
-    if recipe.form in ("array", "masked"):
-        filled = np.asarray(model.transform(_formed(recipe, X)), dtype=float)
+        if weight is not None and recipe.form == "sparse":
+            weight = weight[np.nonzero(seen)]
+        model.fit(_formed(recipe, X), entry_weight=weight)
+    estimate = _numbers(recipe, model.reconstruct())
+    if recipe.form not in ("sparse", "entries"):
+        filled = _numbers(recipe, model.transform(_formed(recipe, X)))
         if not recipe.robust:
             estimate = np.where(seen, estimate, filled)
     some = tuple(i[:20] for i in np.nonzero(np.ones(X.shape)))
@@ -153,19 +163,49 @@ def _formed(recipe: Recipe, X: Array) -> Any:
     if recipe.form == "sparse" and recipe.estimator in TABLES:
         seen = np.nonzero(np.isfinite(X))
         return sparse.csr_array((X[seen], seen), shape=X.shape)
+    if recipe.form in LABELLED:
+        return _labelled(recipe, X)
     if recipe.kind == "int64" and np.all(np.isfinite(X)):
         return X.astype(np.int64)
     return X
 
 
+def _numbers(recipe: Recipe, table: Any) -> Array:
+    """Return a table as an array, without the column of times that a frame of polars has."""
+    if recipe.form == "polars":
+        table = table.select([name for name in table.columns if name != "time"])
+    return np.asarray(table, dtype=float)
+
+
+def _labelled(recipe: Recipe, X: Array) -> Any:
+    """Return a table with names, and times of its rows if there are any."""
+    rng = np.random.default_rng(recipe.seed + 3)
+    step = rng.uniform(0.2, 3, len(X)) if recipe.times == "irregular" else np.ones(len(X))
+    hours = np.datetime64("2024-01-01", "ns") + (3.6e12 * np.cumsum(step)).astype("timedelta64[ns]")
+    names = [f"c{j}" for j in range(X.shape[1])]
+    if recipe.form == "frame":
+        import pandas as pd
+
+        return pd.DataFrame(X, index=hours if recipe.times else None, columns=names)
+    if recipe.form == "polars":
+        import polars as pl
+
+        first = {"time": hours} if recipe.times else {}
+        return pl.DataFrame({**first, **dict(zip(names, X.T, strict=True))})
+    import xarray as xr
+
+    coords = {"time": hours} if recipe.times else {}
+    return xr.DataArray(X, dims=("time", "feature"), coords=coords)
+
+
 def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
     """Return errors of an estimate and of simple ones, as shares of the size of the truth.
 
-    They are those of entries that were not seen; of all, if all were seen or some are wrong.
+    They are those of entries that were not seen; of all, if few were not seen or some are wrong.
     Columns count equally. Simple estimates are medians where errors are expected.
     """
     judged = ~data.seen
-    if recipe.robust or not judged.any():
+    if recipe.robust or judged.sum() < FEW:
         judged = np.ones_like(judged)
     unit = np.std(data.truth / recipe.scale, axis=0) if recipe.spread else None
     typical = float(np.std(data.truth / recipe.scale)) or 1.0

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .instances import drawn
 from .judge import PATIENCE, SECONDS, judged
 
 Line = dict[str, Any]
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SCALEDGD_NUM_THREADS")
+
+
+def one_thread() -> None:
+    """Give one thread to every process that is started from now on, unless told otherwise."""
+    for name in THREADS:
+        os.environ.setdefault(name, "1")
 
 
 def _told(seed: int, number: int, pipe: Any) -> None:

@@ -7,6 +7,19 @@ of a table have times, one call fills all of these gaps and says how sure it is.
 """
 
 # %%
+# In short
+# --------
+
+import numpy as np
+
+import scaledgd as sg
+
+readings = sg.datasets.load_water().frame()  # the index is times
+gaps = np.random.default_rng(0).random(readings.shape) < 0.2
+filled = sg.MatrixCompletion(random_state=0).fit_transform(readings.mask(gaps))
+print(filled.iloc[:3, :4])
+
+# %%
 # The data
 # --------
 # Sixty sensors in a water network report the concentration of chlorine every hour, for two weeks.
@@ -16,10 +29,7 @@ of a table have times, one call fills all of these gaps and says how sure it is.
 import warnings
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
-
-import scaledgd as sg
 
 everything = sg.datasets.load_water().frame()
 truth, later = everything.iloc[:-48], everything.iloc[-48:]
@@ -62,7 +72,7 @@ for candidate in model.rank_path_:
 # -------------
 # Errors of the filled cells, in mg/L, beside what else is at hand:
 
-from sklearn.impute import KNNImputer  # noqa: E402
+from sklearn.impute import KNNImputer
 
 without_time = sg.MatrixCompletion(smooth="none", random_state=0).fit_transform(table)
 neighbours = pd.DataFrame(KNNImputer().fit_transform(table), truth.index, truth.columns)

@@ -7,6 +7,20 @@ in, with nothing to tune.
 """
 
 # %%
+# In short
+# --------
+
+import numpy as np
+
+import scaledgd as sg
+
+rng = np.random.default_rng(0)
+X = 5 + rng.standard_normal((100, 2)) @ rng.standard_normal((2, 12))
+X[rng.random(X.shape) < 0.2] = np.nan
+filled = sg.MatrixCompletion(random_state=0).fit_transform(X)
+print(np.isnan(X).sum(), np.isnan(filled).sum())
+
+# %%
 # The data
 # --------
 # Eighty electricity meters are read every hour for ten days. The numbers are simulated, but behave
@@ -14,10 +28,7 @@ in, with nothing to tune.
 # meter, the meters differ by two orders of magnitude, and every reading has a small error.
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
-
-import scaledgd as sg
 
 rng = np.random.default_rng(0)
 hours = pd.date_range("2024-03-04", periods=240, freq="h")

@@ -8,15 +8,26 @@ how many pixels move.
 """
 
 # %%
+# In short
+# --------
+
+import numpy as np
+
+import scaledgd as sg
+
+rng = np.random.default_rng(0)
+still = np.outer(2 + np.sin(np.arange(40)), rng.random(200))  # 40 images of 200 pixels
+moved = rng.random(still.shape) < 0.05
+model = sg.RobustPCA(random_state=0).fit(still + 0.01 * rng.standard_normal(still.shape) + moved)
+print(moved.sum(), model.outliers_.nnz)
+
+# %%
 # The data
 # --------
 # A simulated video of 100 images of 60 × 80 pixels: a brick wall, a shadow that comes and goes, a
 # flickering lamp, three discs that cross the image, and a little noise.
 
 import matplotlib.pyplot as plt
-import numpy as np
-
-import scaledgd as sg
 
 rng = np.random.default_rng(0)
 frames, height, width = 100, 60, 80

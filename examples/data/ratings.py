@@ -7,6 +7,21 @@ the user or the item alone. The rest is taste, which has low rank.
 """
 
 # %%
+# In short
+# --------
+
+import numpy as np
+
+import scaledgd as sg
+
+rng = np.random.default_rng(0)
+user, film = np.nonzero(rng.random((60, 40)) < 0.3)
+rating = np.clip(np.rint(3 + np.outer(rng.normal(size=60), rng.normal(size=40))), 1, 5)[user, film]
+model = sg.MatrixCompletion(clip=(1, 5), random_state=0)
+model.fit_entries((user, film), rating, shape=(60, 40))
+print(model.predict_entries(([7, 7], [0, 1])).round(1))  # two films, and user 7
+
+# %%
 # The data
 # --------
 # Simulated ratings of 300 films by 800 users. Some users are kinder, some films are better, and
@@ -16,9 +31,6 @@ import warnings
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
-import numpy as np
-
-import scaledgd as sg
 
 rng = np.random.default_rng(0)
 users, films = 800, 300

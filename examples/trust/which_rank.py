@@ -8,6 +8,20 @@ to get it wrong.
 """
 
 # %%
+# In short
+# --------
+
+import numpy as np
+
+import scaledgd as sg
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((200, 4)) @ rng.standard_normal((4, 50))
+X += 0.1 * rng.standard_normal(X.shape)
+X[rng.random(X.shape) < 0.3] = np.nan
+print(sg.MatrixCompletion(random_state=0).fit(X).rank_)
+
+# %%
 # The data
 # --------
 # Chlorine in drinking water at 120 junctions of a network, every five minutes for 15 hours (a
@@ -16,9 +30,6 @@ to get it wrong.
 import warnings
 
 import matplotlib.pyplot as plt
-import numpy as np
-
-import scaledgd as sg
 
 chlorine = sg.datasets.load_chlorine()
 print(chlorine.source.split(":")[0])

@@ -6,25 +6,13 @@ freely.
 """
 
 import importlib
+import importlib.util
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import datasets, metrics
-from .factors import CP, Bordered, Factors, LowRank, Symmetric, Tucker
-from .files import FileError
-from .growth import grown, mixed
-from .initialize import diagonal_deleted, hosvd, incoherence, small_random, spectral
-from .losses import Absolute, HardTrim, Loss, SoftTrim, Squared, TopTrim
-from .methods import Alternating, GradientDescent, NonNegative, ScaledGD, ScaledLBFGS
-from .operators import Entries, Full, Operator, RankOne, Sensing, Weighted
-from .problems import HankelCompletion, Observed, Problem, View
-from .solve import DivergenceWarning, Interrupted, Result, iterate, solve
-from .state import Memory, State
-from .steps import geometric, line_search, polyak
-from .stopping import Stop, gradient_norm, loss_change, time_limit
-from .thresholds import median_threshold, thresholds
-from .variational import Posterior, Variational, joint
-
 if TYPE_CHECKING:
+    from . import datasets, metrics
     from .estimators import (
         BlockSplit,
         DataWarning,
@@ -42,6 +30,13 @@ if TYPE_CHECKING:
         rank_curve,
         scorer,
     )
+    from .factors import CP, Bordered, Factors, LowRank, Symmetric, Tucker
+    from .files import FileError
+    from .growth import grown, mixed
+    from .initialize import diagonal_deleted, hosvd, incoherence, small_random, spectral
+    from .losses import Absolute, HardTrim, Loss, SoftTrim, Squared, TopTrim
+    from .methods import Alternating, GradientDescent, NonNegative, ScaledGD, ScaledLBFGS
+    from .operators import Entries, Full, Operator, RankOne, Sensing, Weighted
     from .plots import (
         ConvergenceDisplay,
         IntervalDisplay,
@@ -51,6 +46,13 @@ if TYPE_CHECKING:
         SeparationDisplay,
         SpectrumDisplay,
     )
+    from .problems import HankelCompletion, Observed, Problem, View
+    from .solve import DivergenceWarning, Interrupted, Result, iterate, solve
+    from .state import Memory, State
+    from .steps import geometric, line_search, polyak
+    from .stopping import Stop, gradient_norm, loss_change, time_limit
+    from .thresholds import median_threshold, thresholds
+    from .variational import Posterior, Variational, joint
 
 __version__ = "0.2.0.dev0"
 
@@ -136,13 +138,50 @@ __all__ = [
 ]
 
 
+_MODULES = ("datasets", "metrics")
+_ROOMS = (
+    "factors",
+    "operators",
+    "losses",
+    "thresholds",
+    "state",
+    "stopping",
+    "steps",
+    "files",
+    "initialize",
+    "problems",
+    "methods",
+    "solve",
+    "growth",
+    "variational",
+    "estimators",
+    "plots",
+)
+"""Where the public names are found; what takes long to import is last."""
+
+
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes long to import: only those who use the estimators wait for it
-    if name in __all__:
-        room = "plots" if name.endswith("Display") else "estimators"
-        return getattr(importlib.import_module(f".{room}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # NumPy, and scikit-learn still more, take long to import: nobody waits for what they do not use
+    if name in __all__ and name not in _MODULES:
+        for room in _ROOMS:
+            found = getattr(importlib.import_module(f".{room}", __name__), name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
+    if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f".{name}", __name__)
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # importing the module `solve` must not hide the function of that name
+        if not (isinstance(value, ModuleType) and name in __all__ and name not in _MODULES):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

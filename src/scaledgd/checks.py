@@ -56,7 +56,9 @@ def floating(**arrays: Array) -> Any:
 
 def finite(name: str, x: Array) -> None:
     xp = compat.array_namespace(x)
-    if not bool(xp.all(xp.isfinite(x))):
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = xp.sum(x)  # in one pass; it may overflow where no number is infinite
+    if not bool(xp.isfinite(total)) and not bool(xp.all(xp.isfinite(x))):
         raise ValueError(
             f"{name} holds NaN or infinite values; leave them out of the observed entries "
             "(Entries) or replace them"

@@ -192,12 +192,17 @@ def whitening(G: Array) -> Array:
     """Return T with Tᴴ G T = I on the range of a small positive semidefinite G, and 0 off it."""
     xp = array_namespace(G)
     unchecked = _unchecked(G, "cholesky_ex")
+    if unchecked is not None and not G.requires_grad:
+        # small, and a failed decomposition on a device costs more than the wait
+        return like(whitening(to_host(G)), G)
     if unchecked is not None and G.shape[0]:
         root, failed = unchecked(G)
         pivots = xp.real(xp.linalg.diagonal(root)) ** 2
         small = xp.min(pivots) <= 10 * G.shape[0] * epsilon(G) * xp.max(pivots)
         T = adjoint(xp.linalg.solve_triangular(root, identity(G.shape[0], like=G), upper=False))
         return xp.where((failed != 0) | small, xp.full_like(T, math.nan), T)
+    if not G.shape[0]:
+        return G
     values, vectors = xp.linalg.eigh(G)
     seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
     root = xp.where(seen, 1 / xp.sqrt(xp.where(seen, values, xp.ones_like(values))), 0 * values)

@@ -11,17 +11,21 @@ import os
 import signal
 import sys
 
-try:
-    import typer  # noqa: F401
-except ImportError:  # pragma: no cover
-    sys.exit('scaledgd: error: the command line needs more packages: pip install "scaledgd[cli]"')
+from .. import __version__
+from .failures import Failure, Interruption
 
-from .commands import Interruption, app
-from .failures import Failure
+INSTALL = 'pip install "scaledgd[cli]"'
 
 
 def main() -> None:
     """Run the command of ``sys.argv``, and exit with its code."""
+    if sys.argv[1:] == ["--version"]:  # in less time than the option parser takes to import
+        print(f"scaledgd {__version__}")
+        sys.exit(0)
+    try:
+        from .commands import app
+    except ImportError:  # pragma: no cover
+        sys.exit(_print_error(f"the command line needs more packages: {INSTALL}", 1))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # some terminals cannot show R²
@@ -37,7 +41,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except ModuleNotFoundError as error:
-        code = _print_error(f'the command line needs {error.name}: pip install "scaledgd[cli]"', 1)
+        code = _print_error(f"the command line needs {error.name}: {INSTALL}", 1)
     except Exception as error:
         if hasattr(error, "format_message"):  # from the option parser
             code = _print_error(f"{error.format_message()} (see --help)", 2)

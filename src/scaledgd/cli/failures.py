@@ -10,6 +10,10 @@ class Failure(Exception):  # noqa: N818  (an expected end, not a defect of the p
     """Bad input or options. The message is one line that says what is wrong and what to do."""
 
 
+class Interruption(Exception):  # noqa: N818  (Ctrl-C is not a defect)
+    """Ctrl-C, with the message to print."""
+
+
 def shown(text: object, most: int = 40) -> str:
     r"""Quote a text on one line, shortened to `most` characters.
 

@@ -40,29 +40,62 @@ class Settings:
     clip: tuple[float | None, float | None] | None = None
     seed: int = 0
     hold_out: float = 0.1
+    tol: float = 1e-9
+    max_time: float | None = None
     verbose: int = 0
+
+    def half_the_time(self) -> Settings:
+        """Return settings for one of two fits."""
+        return self if self.max_time is None else replace(self, max_time=self.max_time / 2)
 
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """Cells that a fit did not see, what it made of them, and what column means would have."""
+    """Cells that a fit did not see, what it made of them, and what column means would have.
+
+    Attributes
+    ----------
+    truth, estimate, plain : float arrays of shape (cells,)
+        In the units of the data.
+    columns : integer array of shape (cells,)
+        The column of each cell; of tensors, the fibre along mode 0.
+    offset, scale : float arrays of shape (cells,), or numbers
+        Of the columns of the cells, where errors of all columns count equally.
+    """
 
     truth: Array
     estimate: Array
     plain: Array
+    columns: Array
+    offset: Any = 0.0
+    scale: Any = 1.0
+
+    def common(self, values: Array) -> Array:
+        """Return values in units in which errors of all columns count equally."""
+        return (values - self.offset) / self.scale
 
     @property
     def rmse(self) -> float:
-        return _rms(self.truth - self.estimate)
+        return _rms((self.truth - self.estimate) / self.scale)
 
     @property
     def plain_rmse(self) -> float:
-        return _rms(self.truth - self.plain)
+        return _rms((self.truth - self.plain) / self.scale)
 
     @property
     def r2(self) -> float:
-        total = _rms(self.truth - self.truth.mean())
+        truth = self.common(self.truth)
+        total = _rms(truth - truth.mean())
         return 1 - (self.rmse / total) ** 2 if total > 0 else float(self.rmse == 0)
+
+    def of_column(self, j: int) -> tuple[int, float, float]:
+        """Return the number of cells of a column, and the errors of the fit and of the mean."""
+        there = self.columns == j
+        if not there.any():
+            return 0, math.nan, math.nan
+        off = (self.truth - x for x in (self.estimate, self.plain))
+        ours, plain = (_rms(x[there]) for x in off)
+        return int(there.sum()), ours, plain
 
 
 def _rms(x: Array) -> float:
@@ -172,6 +205,22 @@ class Fitted:
             return self._clipped(self.model.reconstruct().mean(axis=0))
         return self.at(np.full(shape[1], -1), np.arange(shape[1]))
 
+    def bounds(self, index: tuple[Array, ...], level: float) -> tuple[Array, Array]:
+        """Return intervals that contain new readings of cells of the fit with a probability.
+
+        Parameters
+        ----------
+        index : tuple of integer arrays
+            One per mode; the bounds of cells with −1 among them are NaN.
+        level : float
+        """
+        known = np.all([i >= 0 for i in index], axis=0)
+        sides = np.full((2, len(known)), np.nan)
+        if known.any():
+            cells = tuple(i[known] for i in index)
+            sides[:, known] = self.model.interval(cells, level, kind="prediction")
+        return self._clipped(sides[0]), self._clipped(sides[1])
+
     def _clipped(self, values: Array) -> Array:
         return values if self.clip is None else np.clip(values, *self.clip)
 
@@ -217,11 +266,12 @@ def observed(values: Array, seconds: Array | None = None) -> LocalObservations:
         Times of the rows.
     """
     from ..estimators.local_observations import LocalObservations
+    from ..estimators.stamps import of_seconds
 
     seen = ~np.isnan(values)
     index = np.unravel_index(np.flatnonzero(seen), values.shape)
     small = tuple(i.astype(np.int32) for i in index)
-    stamps = () if seconds is None else (seconds, None)
+    stamps = () if seconds is None else (of_seconds(seconds), None)
     return LocalObservations(small, values[seen], values.shape, None, stamps)
 
 
@@ -241,6 +291,8 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
     part, test = (observed, None) if hidden is None else _parted(observed, hidden)
     known = part if once else observed
     del observed
+    if hidden is not None and not once:
+        settings = settings.half_the_time()
     model, said = _fitted(known, settings)
     said = (*_too_large_a_rank(settings, known.shape), *said)
     found = Fitted(model, None, 0.0, said, settings.clip, not once)
@@ -250,18 +302,14 @@ def complete(observed: LocalObservations, settings: Settings) -> Fitted:
         estimate = judged.predict_entries(test.coordinates)
         if settings.clip is not None:
             estimate = np.clip(estimate, *settings.clip)
-        plain = _column_means(part)[_columns(test)]
-        units = column_units(part) if found.standardised else None
-        accuracy = Accuracy(*(_common_units(x, test, units) for x in (test.y, estimate, plain)))
+        columns = _columns(test)
+        plain = _column_means(part)[columns]
+        units = {}
+        if found.standardised:
+            known_units, j = column_units(part), test.coordinates[1]
+            units = {"offset": known_units.offset[j], "scale": known_units.scale[j]}
+        accuracy = Accuracy(test.y, estimate, plain, columns, **units)
     return replace(found, accuracy=accuracy, seconds=time.perf_counter() - began)
-
-
-def _common_units(values: Array, test: LocalObservations, units: Any) -> Array:
-    """Values of cells in units in which errors of all columns count equally."""
-    if units is None:
-        return values
-    j = test.coordinates[1]
-    return (values - units.offset[j]) / units.scale[j]
 
 
 def _parted(
@@ -295,7 +343,7 @@ def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
     said = (*_too_large_a_rank(settings, data.shape), *_quietly(lambda: _fit(model, data)))
     failed = too_many_rejected(model)
     if failed:
-        failed = f"clean failed: {failed}; OUT holds a fit without outliers instead"
+        failed = f"clean failed: {failed}; OUT was written without any outliers"
         known = observed(data) if isinstance(data, np.ndarray) else data
         model, also = _fitted(known, settings)
         said = (*dict.fromkeys((failed, *also)),)
@@ -312,7 +360,12 @@ def _too_large_a_rank(settings: Settings, shape: tuple[int, ...]) -> tuple[str, 
 
 
 def _common(settings: Settings) -> dict[str, Any]:
-    return {"random_state": settings.seed, "verbose": settings.verbose}
+    return {
+        "random_state": settings.seed,
+        "tol": settings.tol,
+        "max_time": settings.max_time,
+        "verbose": settings.verbose,
+    }
 
 
 def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[str, ...]]:
@@ -331,7 +384,7 @@ def _fit(model: Any, data: LocalObservations | Array) -> None:
         if not isinstance(data, np.ndarray) and data.stamps:
             values = np.full(data.shape, np.nan)
             values[data.coordinates] = data.y
-            model.fit(_framed(values, (1e6 * data.stamps[0]).round().astype("datetime64[us]")))
+            model.fit(_framed(values, data.stamps[0].astype("datetime64[ns]")))
         elif not isinstance(data, np.ndarray):
             model.fit_entries(data.coordinates, data.y, data.shape)
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .failures import Failure
 
-TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ","}
+TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}
 """Suffixes of delimited text, with their usual delimiters."""
 KINDS = {
     **dict.fromkeys(TEXT, "text"),
@@ -18,7 +18,10 @@ KINDS = {
     ".npy": "npy",
     ".npz": "npz",
     ".mtx": "mtx",
+    ".xlsx": "excel",
 }
+OTHER_TABLES = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
+"""Suffixes of other spreadsheets."""
 ARRAYS = ("npy", "npz", "mtx")
 """Formats that hold numbers only, without column names."""
 
@@ -34,7 +37,7 @@ class Format:
     @property
     def delimiter(self) -> str:
         """Usual delimiter of delimited text."""
-        return TEXT[self.suffix]
+        return TEXT.get(self.suffix, ",")
 
 
 def format_of(path: Path) -> Format:
@@ -51,6 +54,8 @@ def format_of(path: Path) -> Format:
     zipped = suffixes[-1:] == [".gz"]
     suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
     kind = KINDS.get(suffix[0]) if suffix else None
+    if suffix and suffix[0] in OTHER_TABLES:
+        raise Failure(f"{path} is another kind of spreadsheet; save it as .xlsx or .csv")
     if kind is None or (zipped and kind not in ("text", "mtx")):
         raise Failure(
             f"{path} has an unknown suffix; known suffixes are {', '.join(KINDS)}, and .gz after "

@@ -9,12 +9,12 @@ import numbers
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_torch_array
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -24,12 +24,14 @@ from .. import checks
 from ..kernels.threads import limited
 from ..state import State
 from ..stopping import Record
+from .dask import any_dask
 from .diagnostics import warn
 from .journal import Journal, log
 from .packing import fingerprint, host, plain
 from .progress import display, report
-from .reading import Kind, check_memory
+from .reading import Kind, check_memory, taken_in
 from .session import Outcome, Session
+from .vouching import DOUBT, against
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -332,6 +334,12 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             setattr(self, name, value)
 
     def _finish(self, outcome: Outcome, loud: bool) -> None:
+        doubt = against(self._model.trail) if loud else ""
+        if doubt:
+            # offsets in place of a fit have converged, whatever became of that
+            plain = doubt != DOUBT
+            status = doubt if plain else f"{outcome.status}; {doubt}"
+            outcome = replace(outcome, converged=plain or outcome.converged, status=status)
         self.converged_ = outcome.converged
         self.status_ = outcome.status
         self.history_ = outcome.history
@@ -352,6 +360,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         Parameters
         ----------
         index : tuple of integer arrays, one per mode, each of shape (m,)
+            Dask arrays give a lazy answer in their chunks. A model of a frame of labels also
+            takes a frame with those of rows and columns.
         return_std : bool
             Also return standard errors of the estimates. They hold if the model is right: the
             data are low-rank, and the noise is independent with variance `noise_variance_`.
@@ -363,6 +373,11 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         values : array of shape (m,)
         std : array of shape (m,), if asked for
         """
+        if any_dask(index):
+            from ..distributed.lazy import predicted
+
+            check_is_fitted(self)
+            return predicted(self, index, return_std)
         index = self._coordinates(index)
         values = self._kind.given_back(self._clipped(self._model.at(index)))
         if not return_std:
@@ -372,12 +387,18 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
     def _coordinates(self, index: Any) -> tuple[Array, ...]:
         check_is_fitted(self)
+        if hasattr(index, "columns") and getattr(self, "_names", None) is not None:
+            from ..distributed.lazy import numbers
+
+            index = numbers(self, index)
         if isinstance(index, (tuple, list)):
-            plain = [np.atleast_1d(host(i)) for i in index]
-            plain = [i if len(i) else i.astype(np.int64) for i in plain]
             example = self.factors_.blocks[0]
-            xp = array_namespace(example)
-            index = tuple(xp.asarray(i, device=device(example)) for i in plain)
+            xp, there = array_namespace(example), device(example)
+            given = list(map(taken_in, index))
+            if not all(is_torch_array(i) and is_torch_array(example) and i.ndim for i in given):
+                given = [np.atleast_1d(host(i)) for i in given]
+                given = [i if len(i) else i.astype(np.int64) for i in given]
+            index = tuple(xp.asarray(i, device=there) for i in given)
         return checks.index(index, self.factors_.shape)
 
     def reconstruct(self) -> Array:

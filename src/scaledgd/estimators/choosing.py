@@ -35,6 +35,7 @@ from .session import Session
 from .timed import SWEEPS as SWEEPS_IN_TIME
 from .timed import Timed, fit_timed, stretch
 from .units import Units, column_units
+from .vouching import DOUBT, OFFSETS, middle_errors, own_units, squared
 
 Array = Any
 Trail = list[dict[str, Any]]
@@ -364,6 +365,7 @@ def choose(
     if data.size > LARGE:
         # what follows each other in time must stay together
         data = stretch(data, modes[0], large, seed) if modes else data.core(large, seed)
+        data = data.on_host()
     if most is None:
         most = max(1, min(LARGEST_RANK, min(data.shape) - 1, data.size // sum(data.shape)))
         if slim:
@@ -386,25 +388,28 @@ def choose(
                 return reproduced(state, given)
         if contest.over:
             break
-    if given is not None:
+    open_ended = given is None or most > LARGEST_RANK
+    if not open_ended:
         contest.resize(most)
     contest.smooth(modes)
     in_time = contest.winner.plan.in_time
-    if given is None:
+    if open_ended:
         contest.widen(most if not in_time else min(most, LARGEST_IN_TIME))
     if not in_time and not slim:
         contest.vary()
         contest.grow(most)
         contest.simplify()
+    contest.vouch(plans)
     best = contest.winner
-    plan = replace(best.plan, trail=contest.trail, caution=best.caution)
+    trail = contest.doubted(data)
+    plan = replace(best.plan, trail=trail, caution=best.caution)
     joint = plan.start == "joint"
     if whole is data:
-        return replace(plan, begun=best.state) if joint and given is None else plan
+        return replace(plan, begun=best.state) if joint and open_ended else plan
     rank = min(plan.rank, table_factors(best.state).rank + 4)
-    rank = rank if joint and given is None else plan.rank
+    rank = rank if joint and open_ended else plan.rank
     why = {"rank": rank, "why": "chosen on the densest part"}
-    return replace(plan, rank=rank, trail=[*contest.trail, why])
+    return replace(plan, rank=rank, trail=[*trail, why])
 
 
 def reproduced(state: State | None, rank: int | None) -> Plan:
@@ -481,14 +486,18 @@ class _Contest:
         """Whether a candidate predicts better; parts are held out until that is settled."""
         for k in range(len(self.pairs)):
             for candidate in (new, than):
-                if len(candidate.parts) <= k:
-                    if self.session.out_of_time:
-                        return False
-                    candidate.parts.append(self._tried(candidate.tried, k))
+                if len(candidate.parts) <= k and self.session.out_of_time:
+                    return False
+                self._fill(candidate, k)
             errors, least = new.errors(k + 1), than.errors(k + 1)
             if settled(errors, least):
                 break
         return better(errors, least)
+
+    def _fill(self, candidate: Candidate, part: int) -> None:
+        """Try a candidate on a part, unless it was."""
+        if len(candidate.parts) <= part:
+            candidate.parts.append(self._tried(candidate.tried, part))
 
     def _tried(self, plan: Plan, part: int) -> Tried:
         """Fit without a part of the entries, and judge on that part."""
@@ -507,13 +516,7 @@ class _Contest:
     def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
         """Squared errors at held-out entries, in units of the columns."""
         index = test.coordinates
-        unit = array_namespace(self.unit).take(self.unit, index[1])
-
-        def judge(F: Bordered | Timed) -> Array:
-            off = (reading.values(F, index) - test.flat) / unit
-            return off * off if test.weight is None else off * off * test.weight
-
-        return judge
+        return lambda F: squared(test, reading.values(F, index), self.unit)
 
     def widen(self, most: int) -> None:
         """Try larger ranks as long as all columns are needed, and help."""
@@ -536,6 +539,37 @@ class _Contest:
         self.enter(replace(best.plan, start="offsets"))
         if self.session.out_of_time or self._better(best, self.winner):
             self.best = best
+
+    def vouch(self, plans: tuple[Plan, ...]) -> None:
+        """Try all offsets alone if means of columns predict better."""
+        for k in range(len(self.pairs)):
+            if self.session.out_of_time:
+                return
+            self._fill(self.winner, k)
+            means, least = self._means(k + 1), self.winner.errors(k + 1)
+            if settled(means, least):
+                break
+        if better(means, least):
+            for plan in plans:
+                self.enter(replace(plan, start="offsets"))
+
+    def doubted(self, data: LocalObservations) -> Trail:
+        """Return the trail, and a doubt if means predict better where all columns count alike."""
+        if self.session.out_of_time:
+            return self.trail
+        if self.winner.plan.start == "offsets":
+            return [*self.trail, {"rank": 0, "why": OFFSETS}]
+        unit, count = own_units(data), len(self.winner.parts)
+        xp = array_namespace(unit)
+        part = xp.concat([test.coordinates[1] for _, test in self.pairs[:count]])
+        share = xp.take((self.unit / unit) ** 2, part)
+        if not better(share * self._means(count), share * self.winner.errors()):
+            return self.trail
+        return [*self.trail, {"rank": table_factors(self.winner.state).rank, "why": DOUBT}]
+
+    def _means(self, count: int) -> Array:
+        """The squared errors of means of columns, at some parts of the held-out entries."""
+        return middle_errors(self.pairs[:count], self.unit)
 
     def smooth(self, modes: tuple[int, ...]) -> None:
         """Try what neighbours in time add, and what they tell alone."""

@@ -212,10 +212,11 @@ def choose_coefficient(
     """
     m, shape = data.size, data.shape
     order = rng.permutation(m)
-    folds = [order[k::5] for k in range(2)] if m >= 10 else []
+    folds = [order[k::5] for k in range(2)] if m >= 5 else []
     if wanted is not None:
         if ridge is not None:
-            return wanted, ridge, [{"rank": wanted, "ridge": ridge, "why": "given"}]
+            trail = _best(session, data, [(wanted, ridge)], folds)[1]
+            return wanted, ridge, [*trail, {"rank": wanted, "ridge": ridge, "why": "given"}]
         if m >= 1.5 * degrees(wanted, shape):
             quick = fit_coefficient(session.apart(1e-6, 60), data, wanted, 0.0)
             exact = float(quick.value) <= 1e-8 * float(quick.problem.value_at_zero)
@@ -234,6 +235,12 @@ def choose_coefficient(
         around = [(ranks, t) for t in RIDGES]
         (ranks, found), trail = _best(session, data, around, folds, trail)
     return ranks, found, trail
+
+
+def useless(data: Measurements, trail: Trail) -> bool:
+    """Whether no candidate predicted held-out measurements better than the intercept alone."""
+    seen = [step["held_out"] for step in trail if step.get("held_out") is not None]
+    return bool(seen) and not min(seen) < float(array_namespace(data.y).mean(data.y**2))
 
 
 def _best(
@@ -258,7 +265,7 @@ def _best(
             # a ridge changes the fit of the last one a little
             near = starts if starts and ranks_of(starts[0]) == ranks else None
             total, starts = _held_out_error(session, data, folds, ranks, ridge, near)
-            trail.append({"rank": ranks, "ridge": ridge, "held_out": total})
+            trail.append({"rank": ranks, "ridge": ridge, "held_out": total if folds else None})
         if total < 0.98 * best[0]:
             best = total, (ranks, ridge)
         worse, least = (0, total) if total <= least else (worse + 1, least)

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from .base import SHAPES
+from .dask import any_dask
 from .matrix_estimator import MatrixEstimator
 
 
@@ -60,7 +61,7 @@ class MatrixCompletion(MatrixEstimator):
     n_jobs : int, optional
         The number of threads.
     verbose : int
-        1 shows progress if there is a terminal.
+        1 shows progress if there is a terminal; 2 also elsewhere, in a line every few seconds.
     checkpoint : path, optional
         File for the state of the fit, written every few seconds. A fit of the same data with
         the same parameters resumes from it.
@@ -100,21 +101,30 @@ class MatrixCompletion(MatrixEstimator):
     non_negative: bool = field(default=False, metadata=SHAPES)
     smooth: str = field(default="auto", metadata=SHAPES)
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Fill the holes of rows, which may be new.
 
         Parameters
         ----------
         X : array of shape (n, n2), as for `fit`
         observed : boolean array of shape (n, n2), optional
+        plausible : bool
+            Fill in values that could have been observed: integers in columns of integers,
+            nothing negative in a column without a negative value, nothing outside a scale such
+            as one to five stars, and no more decimals than the column has. By default,
+            estimates are returned as they are.
 
         Returns
         -------
         filled : array of shape (n, n2)
-            Observed values as they are, estimates elsewhere.
+            Observed values as they are, estimates elsewhere. Of a Dask array, a lazy one in the
+            same chunks.
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
-        return self._as_given(kind, self._filled(data))
+        filled = self._filled(data)
+        return self._as_given(kind, self._plausible(filled, data) if plausible else filled)
 
 
 @dataclass(eq=False, repr=False)
@@ -170,17 +180,25 @@ class RobustPCA(MatrixEstimator):
     def _outliers(self) -> Any:
         return "auto"
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Return the clean part of rows, which may be new.
 
         Parameters
         ----------
         X : array of shape (n, n2), as for `fit`
         observed : boolean array of shape (n, n2), optional
+        plausible : bool
+            Return values that could have been observed: integers in columns of integers,
+            nothing negative in a column without a negative value, nothing outside a scale such
+            as one to five stars, and no more decimals than the column has. By default,
+            estimates are returned as they are.
 
         Returns
         -------
         clean : array of shape (n, n2)
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
-        return self._as_given(kind, self._estimated(data))
+        clean = self._estimated(data)
+        return self._as_given(kind, self._plausible(clean) if plausible else clean)

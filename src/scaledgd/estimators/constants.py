@@ -38,10 +38,11 @@ def column_levels(data: LocalObservations) -> Array | None:
         return data.means(1)
     if is_torch_array(data.y):
         return None
-    value, count = _equal(data, 1)
+    value, count = equal(data, 1)
     if not count.any():
         return None
-    share = (_common(data, value) - count + 1) / (data.size - count + 1)
+    share, some = np.ones(len(value)), count > 0
+    share[some] = (common(data, value[some]) - count[some] + 1) / (data.size - count[some] + 1)
     return _levels(value, count, share, data)
 
 
@@ -68,15 +69,20 @@ def row_levels(data: LocalObservations, known: LocalObservations) -> Array | Non
         return xp.where(counts > 0, data.means(0), counts + known.means(0)[0])
     if is_torch_array(data.y):
         return None
-    value, count = _equal(data, 0)
+    value, count = equal(data, 0)
     if not count.any():
         return None
-    share = (_common(known, value) + 1) / (known.size + 1)
-    return _levels(value, np.where(count >= FEWEST, count, 0), share, known)
+    count = np.where(count >= FEWEST, count, 0)
+    share, some = np.ones(len(value)), count > 0
+    share[some] = (common(known, value[some]) + 1) / (known.size + 1)
+    return _levels(value, count, share, known)
 
 
-def _equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
-    """A value of every line, and how often it occurs if the line has no other; 0 otherwise."""
+def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
+    """Return a value of every line, and how often it occurs if the line has no other; else 0."""
+    if not isinstance(data, LocalObservations):
+        found: tuple[Any, Any] = data.equal(mode)
+        return found
     n = data.shape[mode]
     if data.index is None:
         lines = data.y if mode == 0 else data.y.T
@@ -91,21 +97,28 @@ def _equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
     return value, np.where(count > 1, count, 0)
 
 
-def _common(data: LocalObservations, values: Any) -> Any:
-    """How often values occur in the data."""
+def common(data: LocalObservations, values: Any) -> Any:
+    """Return how often values occur in the data."""
+    if not isinstance(data, LocalObservations):
+        return data.common(values)
     ordered = np.sort(data.flat)
     return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
 
 
 def _levels(value: Any, count: Any, share: Any, data: LocalObservations) -> Array | None:
-    flat = data.flat
-    if data.size and bool(np.all(flat == flat[0])):
+    if data.size and _all_equal(data, value[count > 0]):
         constant = count > 0
     else:
         constant = (count > 0) & (share**count * len(value) < CHANCE)
     if not constant.any():
         return None
     return np.where(constant, value, np.asarray(np.nan, dtype=value.dtype))
+
+
+def _all_equal(data: LocalObservations, candidates: Any) -> bool:
+    if not isinstance(data, LocalObservations):
+        return bool(len(candidates)) and int(data.common(candidates[:1])[0]) == data.size
+    return bool(np.all(data.flat == data.flat[0]))
 
 
 def levelled(

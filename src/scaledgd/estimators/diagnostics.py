@@ -7,8 +7,11 @@ import sys
 import warnings
 from typing import Any
 
+import numpy as np
+
 from .fitting import degrees
 from .observations import Observations
+from .packing import host
 
 
 class DataWarning(UserWarning):
@@ -61,6 +64,35 @@ def too_many_rejected(model: Any) -> str:
     return ""
 
 
+FEW = 4
+"""Entries that a slice needs for a majority of them to mean something."""
+
+
+def mostly_rejected(model: Any) -> list[str]:
+    """Return which slices a fitted model rejects for the most part: it knows little of them.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    if not hasattr(model, "outliers_"):
+        return []
+    data, found = model._model.observations, []
+    for mode, index in enumerate(model.outliers_.coords):
+        seen = host(data.counts(mode))
+        gone = np.bincount(np.asarray(index), minlength=data.shape[mode])
+        count = int(np.sum((2 * gone > seen) & (seen >= FEW)))
+        if count:
+            name = ("row", "column")[mode] if len(data.shape) == 2 else f"slice of mode {mode}"
+            some = f"1 {name}" if count == 1 else f"{count} {name.replace(' ', 's ', 1)}"
+            some = some if count == 1 or " " in name else f"{count} {name}s"
+            found.append(
+                f"more than half of the entries of {some} count as outliers: the estimate there "
+                "rests on the others, and may be far off"
+            )
+    return found
+
+
 def undetermined(
     data: Observations, ranks: tuple[int, ...], learnt: bool, in_time: int | None = None
 ) -> list[str]:
@@ -92,12 +124,13 @@ def undetermined(
             )
         if few == 1 and not learnt:
             found.append(
-                f"1 {name}{where} has fewer observations than the rank {r}; it is held by the ridge"
+                f"1 {name}{where} has fewer observations than the rank {r}; its estimates rely "
+                "mainly on regularisation"
             )
         elif few and not learnt:
             found.append(
-                f"{few} {name}s{where} have fewer observations than the rank {r}; they are held by "
-                "the ridge"
+                f"{few} {name}s{where} have fewer observations than the rank {r}; their estimates "
+                "rely mainly on regularisation"
             )
     parts = data.components()
     if parts > 1 and in_time is None:

@@ -13,15 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
 from .base import LowRankEstimator
-from .diagnostics import DataWarning, too_many_rejected, undetermined, warn
+from .dask import as_array, is_frame
+from .diagnostics import DataWarning, mostly_rejected, too_many_rejected, undetermined, warn
 from .entry_table import EntryTable
 from .local_observations import LocalObservations
 from .models import EntrywiseModel
 from .observations import same_library
 from .packing import host
+from .plausible import ColumnValues
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
+from .vouching import DOUBT, against
 
 Array = Any
 
@@ -99,10 +102,12 @@ class EntrywiseEstimator(LowRankEstimator):
         found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
         if not rank and model.in_time is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
+        if against(model.trail) == DOUBT:
+            found.append(f"{DOUBT}: do not rely on it, and leave rank, center and scale open")
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")
-        return found
+        return found + ([] if rejected else mostly_rejected(self))
 
     def _same_library(self, data: LocalObservations) -> None:
         if not same_library(data, self._model.observations):
@@ -340,11 +345,35 @@ class EntrywiseEstimator(LowRankEstimator):
         """Read rows (slices of mode 0) like those of the fit."""
         raise NotImplementedError
 
+    def _lazily(self, X: Any, observed: Any) -> Any:
+        from ..distributed.lazy import transformed
+
+        check_is_fitted(self)
+        return transformed(self, X if is_frame(X) else as_array(X), observed)
+
     def _read_rows(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
         """Read rows of which everything is to be estimated."""
         data, kind = self._read(X, observed)
         check_memory(data.shape, "the transformed X", kind.how != "sparse")
         return data, kind
+
+    def _plausible(self, values: Array, data: LocalObservations | None = None) -> Array:
+        """Return estimates as values that could have been observed, and `data` as they are.
+
+        Columns of a table have their own digits and bounds; a tensor has common ones.
+        """
+        known = self._model.observations
+        matrix = len(known.shape) == 2
+        seen = ColumnValues(known.shape[1] if matrix else 1)
+        for part in (known, data):
+            if part is not None and part.size:
+                columns = host(part.coordinates[1]) if matrix else np.zeros(part.size, dtype=int)
+                seen.add_entries(columns, host(part.flat))
+        xp = array_namespace(values)
+        new = xp.astype(seen.found().values(values), values.dtype, copy=False)
+        if data is not None and data.index is not None and data.size:
+            new[data.index] = data.y
+        return new if data is None or data.index is not None else values
 
     def _estimated(self, data: LocalObservations) -> Array:
         """Return the estimate of rows, dense, in the units of the data."""

@@ -87,7 +87,8 @@ def first_factors(problem: Observed, start: Bordered, rank: int) -> Bordered:
 def alternate(session: Session, problem: Observed, F: Factors, stage: str = "repair") -> State:
     """Alternate until the data are reproduced, or the loss does not fall any more."""
     tol = min(session.tol, 0.05)  # an earlier end would look like a fit that went wrong
-    rules = [vanished(0.1 * session.tol), change(tol), settled(max(1e-2, tol))]
+    # X that moves so little is as near to the data as a residual that has vanished
+    rules = [vanished(0.1 * session.tol), change(0.1 * tol), settled(max(1e-2, tol))]
     return session.solve(problem, F, Alternating(), rules, stage=stage)
 
 

@@ -61,10 +61,14 @@ def hashed(index: Index, seed: int) -> Array:
     return _shifted(x, 64 - _BITS)
 
 
+def bounds_of(fraction: float, size: int, parts: int) -> list[int]:
+    """Return between which hashes the disjoint choices of a fraction of `size` entries lie."""
+    share = min(fraction, MOST / max(size, 1))
+    return [int(share * k * 2**_BITS) for k in range(parts + 1)]
+
+
 def chosen_by_hash(index: Index, fraction: float, seed: int, parts: int) -> list[Array]:
     """Return disjoint choices of a fraction of the entries, each a boolean array of shape (m,)."""
-    size = index[0].shape[0]
-    share = min(fraction, MOST / max(size, 1))
-    bounds = [int(share * k * 2**_BITS) for k in range(parts + 1)]
+    bounds = bounds_of(fraction, index[0].shape[0], parts)
     x = hashed(index, seed)
     return [(x >= bounds[k]) & (x < bounds[k + 1]) for k in range(parts)]

@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
-from ..factors import Factors
+from ..factors import Bordered, Factors
 from ..kernels import backend
 from ..linalg import square
 from ..losses import Kept, Loss, Squared
@@ -24,6 +24,9 @@ from .packing import host, packable
 
 Array = Any
 Index = tuple[Array, ...]
+
+PIECE = 500_000
+"""Entries that rows with outliers are solved for at a time."""
 
 _CACHES = ("_shared", "_counts", "_typical", "_scaled")
 
@@ -41,7 +44,7 @@ class LocalObservations(Observations):
     weight : array like y, optional
         Of mean 1.
     stamps : tuple of numpy arrays of shape (n_k,) or None, one per mode
-        Times of the slices of a mode, in seconds; empty if there are none.
+        Times of the slices of a mode, in nanoseconds; empty if there are none.
     """
 
     index: Index | None
@@ -127,6 +130,12 @@ class LocalObservations(Observations):
             return other
         return replace(other, weight=xp.astype(self.weight, like.dtype))
 
+    def on_host(self) -> LocalObservations:
+        """Return the same in NumPy arrays: for small parts, where a device would mostly wait."""
+        index = None if self.index is None else tuple(map(host, self.index))
+        weight = None if self.weight is None else host(self.weight)
+        return LocalObservations(index, host(self.y), self.shape, weight, self.stamps)
+
     def scaled(self, size: float) -> LocalObservations:
         if self.__dict__.get("_scaled", (None,))[0] != size:
             self.__dict__["_scaled"] = size, self.with_values(scaled_by(self.y, size))
@@ -181,13 +190,18 @@ class LocalObservations(Observations):
             # ties are broken at random
             counts = self.counts(mode) + xp.asarray(rng.random(n), device=there)
             place = xp.argsort(xp.argsort(-counts, stable=True), stable=True)
-            places.append(xp.take(place, self.coordinates[mode]))
+            # half the memory: there is one number per entry
+            small = xp.astype(place, xp.int32 if n < 2**31 else xp.int64)
+            places.append(xp.take(small, self.coordinates[mode]))
         reach = places[0]
         for place in places[1:]:
             reach = xp.where(place > reach, place, reach)
-        last = max(2, int(xp.sort(reach)[most]))
+        # so many entries are within reach of every number
+        counts = backend(self.y).sums(reach, None, max(self.shape), self.y)
+        within = xp.cumulative_sum(xp.astype(counts, xp.float64))
+        last = max(2, int(xp.sum(xp.astype(within <= most, xp.int64))))
         chosen = xp.nonzero(reach < last)[0]
-        index = tuple(xp.take(place, chosen) for place in places)
+        index = tuple(xp.astype(xp.take(place, chosen), xp.int64) for place in places)
         shape = tuple(int(xp.max(i)) + 1 for i in index)
         return replace(self.some(chosen), index=index, shape=shape, stamps=())
 
@@ -350,11 +364,10 @@ class LocalObservations(Observations):
     def rejected(self, factors: Model, limit: float) -> tuple[float, list[Array]]:
         xp, r = array_namespace(self.y), self._weighted_residual(factors)
         kept, count, *_ = backend(r).within(r, limit)
-        kept = xp.reshape(xp.astype(kept, self.y.dtype), (-1,))
         shares = []
         for mode in range(len(self.shape)):
             n = self.counts(mode)
-            share = 1 - self._sums(mode, kept) / xp.where(n > 0, n, xp.ones_like(n))
+            share = 1 - self._number(mode, kept) / xp.where(n > 0, n, xp.ones_like(n))
             shares.append(xp.where(n > 0, share, xp.zeros_like(n)))
         return 1 - int(count) / self.size, shares
 
@@ -376,6 +389,9 @@ class LocalObservations(Observations):
         rounds: int = 40,
     ) -> Any:
         xp = array_namespace(self.y)
+        large = self.index is None and self.size > PIECE and self.shape[0] > 1
+        if mode == 0 and large and isinstance(factors, Bordered):
+            return self._rows_in_pieces(factors, floor, ridge, rounds)
         F: Factors = factors.with_blocks(
             tuple(0 * B if k == mode else B for k, B in enumerate(factors.blocks))
         )
@@ -399,6 +415,22 @@ class LocalObservations(Observations):
             rows = BlockProblem(F, mode, y, Kept(now), ridge, residual=residual)
             F = F.moved(mode, -operator.exact_step(rows))
         return F
+
+    def _rows_in_pieces(
+        self, F: Bordered, floor: float, ridge: Array | None, rounds: int
+    ) -> Bordered:
+        """Solve for some rows at a time: residuals of all would be several times the data."""
+        xp, n = array_namespace(self.y), self.shape[0]
+        each, found = max(1, n * PIECE // self.size), []
+        for a in range(0, n, each):
+            here = slice(a, min(n, a + each))
+            weight = None if self.weight is None else self.weight[here, ...]
+            y = self.y[here, ...]
+            part = LocalObservations(None, y, (y.shape[0], *self.shape[1:]), weight)
+            rows = replace(F, L=F.L[here, :], u=None if F.u is None else F.u[here])
+            own = ridge[here, :] if ridge is not None and ridge.shape == F.L.shape else ridge
+            found.append(part.rows_without_outliers(rows, 0, floor, own, rounds).L)
+        return replace(F, L=xp.concat(found, axis=0))
 
     # ---- per-entry arrays
 
@@ -430,8 +462,16 @@ class LocalObservations(Observations):
         if self.index is None:
             whole = xp.reshape(xp.ones_like(self.y) if values is None else values, self.shape)
             return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
-        rows, n = self.index[mode], self.shape[mode]
-        return backend(self.y).sums(rows, values, n, self.y)
+        return self.operator.pattern.sums(values, mode, self.y)
+
+    def _number(self, mode: int, chosen: Array) -> Array:
+        """How many entries of every slice of a mode are chosen by a boolean array."""
+        xp = array_namespace(self.y)
+        if self.index is None:
+            others = tuple(k for k in range(len(self.shape)) if k != mode)
+            number = xp.sum(xp.reshape(chosen, self.shape), axis=others)
+            return xp.astype(number, self.y.dtype)
+        return self._sums(mode, xp.reshape(xp.astype(chosen, self.y.dtype), (-1,)))
 
     def along(self, mode: int, values: Array) -> Array:
         """One value per slice of a mode, repeated for every entry, in the shape of y."""

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .base import all_or_nothing
 from .choosing import Reading, plain_side
+from .dask import any_dask, as_array, is_frame, refuse_weights
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .fitting import aligned_components, fit_continued, fit_non_negative, fit_ridge
@@ -62,6 +63,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         observed: Any = None,
         entry_weight: Any = None,
         sample_weight: Any = None,
+        client: Any = None,
     ) -> Self:
         """Learn the factors.
 
@@ -69,7 +71,8 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         ----------
         X : array, masked array, frame, sparse matrix, xarray or torch tensor, of shape (n1, n2)
             Or an EntryTable. NaN is missing. The stored entries of a sparse matrix are
-            observed, zeros included.
+            observed, zeros included. Or a Dask array, or a Dask frame with three columns: the
+            labels of row and column, and the value.
         y : ignored
         observed : boolean array of shape (n1, n2), optional
             True where observed; X must not be NaN there.
@@ -77,11 +80,16 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             How much each entry counts.
         sample_weight : array of shape (n1,), optional
             How much each row counts.
+        client : distributed.Client, optional
+            Where Dask collections are computed; by default the active client, or this process.
 
         Returns
         -------
         self
         """
+        if any_dask(X, observed):
+            refuse_weights(entry_weight, sample_weight)
+            return self._fit_dask(X, observed, client)
         self._check_params()
         with all_or_nothing(self) as work:
             if isinstance(X, EntryTable):
@@ -93,22 +101,47 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         return self
 
     def fit_entries(
-        self, index: Any, values: Any, shape: tuple[int, int], *, entry_weight: Any = None
+        self,
+        index: Any,
+        values: Any,
+        shape: tuple[int, int],
+        *,
+        entry_weight: Any = None,
+        client: Any = None,
     ) -> Self:
         """Learn the factors from coordinates and values.
 
         Parameters
         ----------
-        index : pair of integer arrays of shape (m,)
+        index : pair of integer arrays of shape (m,), which may be Dask arrays
         values : array of shape (m,)
         shape : (n1, n2)
         entry_weight : array of shape (m,), optional
+        client : distributed.Client, optional
+            Where Dask arrays are computed; by default the active client, or this process.
 
         Returns
         -------
         self
         """
+        if any_dask(index, values):
+            from ..distributed import fitting, sources
+
+            refuse_weights(entry_weight)
+            fitting.fit(self, lambda w: sources.of_entries(w, index, values, shape), client)
+            return self
         return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
+
+    def _fit_dask(self, X: Any, observed: Any, client: Any) -> Self:
+        from ..distributed import fitting, sources
+
+        if is_frame(X):
+            if observed is not None:
+                raise ValueError("a frame of entries holds observed ones only; leave observed out")
+            fitting.fit(self, lambda w: sources.of_frame(w, X), client, X)
+        else:
+            fitting.fit(self, lambda w: sources.of_table(w, as_array(X), observed), client, X)
+        return self
 
     def _read_table(self, table: EntryTable, observed: Any) -> LocalObservations:
         table.refuse(observed)
@@ -138,6 +171,11 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, observed=observed)
+        if any_dask(X, observed) or not isinstance(self._model.observations, LocalObservations):
+            raise NotImplementedError(
+                "partial_fit needs the data on this machine; fit all rows anew, or give "
+                "X.compute() to a model that was fitted here"
+            )
         self._check_params()
         with all_or_nothing(self) as work:
             fresh, _ = read_matrix(work, X, observed, reset=False)

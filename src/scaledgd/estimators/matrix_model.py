@@ -28,6 +28,7 @@ from .scaling import Choice, Scales, bordered, empty, singular, table_factors, w
 from .timed import Timed
 from .uncertainty import Spread
 from .units import Units
+from .vouching import DOUBT
 
 Array = Any
 
@@ -82,6 +83,13 @@ class TableFit:
             state = state.moved(F)
             state = state.remembering(replace(current(state), columns=None, weight=None))
         return cls(reading, state, getattr(state.problem, "ridge", None), limit)
+
+
+def doubted(fit: TableFit) -> TableFit:
+    """Return a fit whose trail says that it should not be trusted."""
+    reading = fit.reading
+    trail = [*reading.trail, {"rank": table_factors(fit.state).rank, "why": DOUBT}]
+    return replace(fit, reading=replace(reading, trail=trail))
 
 
 @packable
@@ -361,13 +369,17 @@ class MatrixModel(EntrywiseModel):
 
     def spread(self) -> Spread:
         F = self.factors
+        elsewhere = getattr(self.observations, "spread_of", None)
+        if elsewhere is not None:
+            found: Spread = elsewhere(self)
+            return found
         data = self.scales.apply(self.normalised(self.observations))
         data = data.without_outliers(F, self.threshold)
         coverage = data.operator.coverage(data.weight, data.weight)
         posterior = self.posterior
         if posterior is None:
             posterior = Posterior.first(F, self.noise)
-            if self.ridge is not None:
+            if self.ridge is not None and F.blocks[0].shape[1]:
                 # the given ridge may have taken away more than the noise asks for
                 ridge = _ridge(posterior, F, 0, coverage)
                 F = F.moved(0, -data.problem().linearize(F).view.block_step(0, ridge=ridge))
@@ -420,5 +432,4 @@ SIDES = ("row", "column")
 
 def _ridge(posterior: Posterior, F: Bordered, k: int, coverage: Any) -> Array:
     """The ridge of block k; that of a column without variance is bounded, also without noise."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return posterior.ridge(F, k, coverage)
+    return posterior.ridge(F, k, coverage)

@@ -10,15 +10,25 @@ from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
 from ..variational import current
-from .choosing import FIRST_RANK, LITTLE, Plan
-from .fitting import alternate, believed, degrees, first_factors, fits, least_squares
+from .choosing import FIRST_RANK, LARGEST_RANK, LITTLE, Plan
+from .fitting import (
+    alternate,
+    believed,
+    degrees,
+    first_factors,
+    fits,
+    least_squares,
+    prune,
+    structured,
+)
 from .growing import begin, checked, fit_grown
-from .joint import Joint, fit_joint, noise_share, supported
+from .joint import Joint, fit_joint, noise_share, supported, whole_covariances
 from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import host
 from .scaling import singular, table_factors, truncated
 from .session import Session
+from .vouching import determinable
 
 PROBE = 12
 """Sweeps after which it is clear whether noise remains."""
@@ -37,7 +47,12 @@ SMALL = 1_000_000
 
 
 def fit_planned(
-    session: Session, data: LocalObservations, start: Bordered, plan: Plan, seed: int
+    session: Session,
+    data: LocalObservations,
+    start: Bordered,
+    plan: Plan,
+    seed: int,
+    noisy: bool = False,
 ) -> State:
     """Return the fit to all entries.
 
@@ -49,6 +64,8 @@ def fit_planned(
         Says which offsets there are.
     plan : Plan
     seed : int
+    noisy : bool
+        Whether it is known that the data are not exact.
     """
     problem, rank = data.problem(), min(plan.rank, *data.shape)
     if plan.start == "offsets" or not rank:
@@ -57,10 +74,11 @@ def fit_planned(
         state = fit_grown(session, data, start, rank)
         return checked(session, state, data, start, seed + 2)
     how = plan.joint(data, quick=False)
+    how = replace(how, fine=max(how.fine, 0.1 * session.tol))
     init = _continued(problem, start, plan.begun)
     init = how.begun(data, problem, start) if init is None else init
     state = fit_joint(session, problem, data, init, how)
-    return _polished(session, data, state) or state
+    return state if noisy else _polished(session, data, state) or state
 
 
 def _continued(problem: Observed, start: Bordered, known: State | None) -> State | None:
@@ -73,8 +91,8 @@ def _continued(problem: Observed, start: Bordered, known: State | None) -> State
 
 def fit_exact(
     session: Session, data: Observations, start: Bordered, rank: int | None
-) -> State | None:
-    """Return a fit that reproduces the data, or None.
+) -> tuple[State | None, State | None]:
+    """Return a fit that reproduces the data, or None, and where a fit with noise may begin.
 
     The columns that a joint start finds are tried first, so that a rank which is given may be
     too large. It is tried itself where there is little noise, or where the entries are so few
@@ -87,9 +105,20 @@ def fit_exact(
     start : Bordered
     rank : int, optional
         A rank that is given.
+
+    Returns
+    -------
+    exact : State, optional
+    begun : State, optional
+        Least squares of a large table that leave nothing but noise.
     """
     most = min(min(data.shape) - 1, max(1, data.size // sum(data.shape)), FIRST_RANK)
-    bound = max(1, most) if rank is None else min(rank, *data.shape)
+    # a larger rank reproduces anything
+    bound = max(1, most) if rank is None else min(rank, determinable(data, 0.8))
+    if rank is not None and bound > 2 * LARGEST_RANK:
+        smaller = fit_exact(session, data, start, LARGEST_RANK)
+        if smaller[0] is not None or session.out_of_time:
+            return smaller
     problem, how = data.problem(), Joint(bound, sweeps=PROBE, fine=3e-3)
     outcome = session.outcome.copy()
     if rank is not None and plenty(data, bound):
@@ -99,25 +128,30 @@ def fit_exact(
         if fits(session, quick):
             # where whole blocks are missing, components that are not needed are arbitrary there
             fewer = _reproduced(session, data, problem, table_factors(quick), bound - 1)
-            return believed(quick, data) if fewer is None else fewer
+            return (believed(quick, data) if fewer is None else fewer), None
         session.outcome.become(outcome)
+        if not whole_covariances(data, bound) and not structured(quick, data):
+            noisy = believed(quick, data)
+            # components that noise could have made are better judged from the beginning
+            if table_factors(prune(noisy, data, 1.1)).rank == bound:
+                return None, noisy
     init = how.begun(data, problem, start)
     state = fit_joint(session, problem, data, init, how)
     exact = _polished(session, data, state)
     if exact is not None:
-        return exact
+        return exact, None
     session.outcome.become(outcome)
     if rank is None:
-        return None
+        return None, None
     dof = degrees(bound, data.shape)
     few = data.size < 3 * dof and data.size * bound <= SMALL
     unsure = few or TINY < noise_share(state) < LITTLE
     if data.size >= 1.25 * dof and unsure:
         exact = least_squares(session, problem, data, start, bound)
         if fits(session, exact):
-            return believed(exact, data)
+            return believed(exact, data), None
     session.outcome.become(outcome)
-    return None
+    return None, None
 
 
 def plenty(data: Observations, rank: int) -> bool:
@@ -141,8 +175,9 @@ def _reproduced(
 ) -> State | None:
     """The fit of least rank, among those that gaps suggest, that reproduces the data."""
     outcome = session.outcome.copy()
+    offsets = sum(B.shape[0] * (B.shape[1] - F.rank) for B in F.blocks)
     for rank in _candidates(F):
-        if rank > most or data.size < 1.3 * degrees(rank, data.shape):
+        if rank > most or data.size < 1.3 * (degrees(rank, data.shape) + offsets):
             break
         exact = alternate(session, problem, truncated(F, rank), "exact")
         if fits(session, exact):

@@ -11,8 +11,8 @@ from ..state import State
 from ..stopping import Record
 from .session import Session
 
-QUIET = 1.0
-"""Seconds between plain lines."""
+QUIET = 5.0
+"""Seconds between plain lines, and before the first one."""
 
 
 def rate(history: list[Record], over: int = 5) -> float:
@@ -45,7 +45,7 @@ class Lines:
     """Prints a plain line from time to time."""
 
     def __init__(self, name: str) -> None:
-        self.name, self._next = name, 0.0
+        self.name, self._next = name, time.perf_counter() + QUIET
 
     def __enter__(self) -> Lines:
         return self
@@ -87,20 +87,23 @@ class Bar:
 
 
 class Silence(Lines):
-    """No output: verbose=0, or no terminal."""
+    """No output: verbose=0, or verbose=1 without a terminal."""
 
     def show(self, stage: str, text: str, share: float) -> None:
         pass
 
 
 def display(name: str, verbose: int) -> Any:
-    """Return where progress is shown: nowhere unless asked for and there is a terminal."""
+    """Return where progress is shown.
+
+    A bar on a terminal. Elsewhere nothing, or for verbose=2 a line every few seconds.
+    """
     try:
         seen = bool(verbose) and sys.stderr.isatty()
     except (AttributeError, ValueError):  # there is none, or it was closed
-        seen = False
-    if not seen:
         return Silence(name)
+    if not seen:
+        return Lines(name) if verbose >= 2 else Silence(name)
     try:
         return Bar(name)
     except ImportError:
@@ -118,5 +121,5 @@ def report(shown: Any, stage: str, state: State, history: list[Record], session:
     speed, seconds = rate(history), seconds_left(history, zero, session)
     text = f"iteration {len(history) - 1}, loss {loss:.1e}"
     text += f", rate {speed:.2f}" if speed == speed else ""
-    text += f", stage: {seconds:.0f} s left" if math.isfinite(seconds) else ""
+    text += f", about {seconds:.0f} s left of this stage" if math.isfinite(seconds) else ""
     shown.show(stage, text, share)

@@ -34,6 +34,8 @@ ROOM = 1e-6
 """Largest number to compute with, as a share of the largest number of a precision."""
 LINE = 400
 """Bytes that a fit takes for a row or column, at the least."""
+CUDA = (2, 13)
+"""Kinds of devices, as DLPack numbers them, that are GPUs of NVIDIA."""
 COPIES = 3
 """Copies of a dense result that exist while it is computed."""
 
@@ -68,6 +70,25 @@ class Kind:
         return dressed(self.given_back(values), self.labels)
 
 
+def taken_in(x: Any) -> Any:
+    """Return an array of another library on a GPU as a torch tensor; everything else as it is.
+
+    By DLPack, so that nothing is copied.
+    """
+    if isinstance(x, np.ndarray) or is_torch_array(x) or not hasattr(x, "__dlpack_device__"):
+        return x
+    if int(x.__dlpack_device__()[0]) not in CUDA:
+        return x
+    try:
+        import torch.utils.dlpack
+    except ImportError:
+        raise ImportError(
+            f"{type(x).__module__} arrays on a GPU are fitted by PyTorch: pip install torch, or "
+            "copy them to the host"
+        ) from None
+    return torch.utils.dlpack.from_dlpack(x)
+
+
 def read_matrix(
     estimator: Any, X: Any, observed: Any, reset: bool
 ) -> tuple[LocalObservations, Kind]:
@@ -81,6 +102,7 @@ def read_matrix(
     observed : boolean array of the shape of X, optional
     reset : bool
     """
+    X, observed = taken_in(X), taken_in(observed)
     if is_torch_array(X):
         X = X.detach()
         _features(estimator, X, reset)
@@ -116,6 +138,7 @@ def read_tensor(X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
             "a sparse matrix is not a tensor; give its entries with fit_entries(index, values, "
             "shape)"
         )
+    X, observed = taken_in(X), taken_in(observed)
     if is_torch_array(X):
         X = X.detach()
         return _torch_entries(X, observed, None), Kind("torch", _floating(X))
@@ -298,7 +321,9 @@ def _features(estimator: Any, X: Any, reset: bool) -> None:
 
 def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations, Kind]:
     """Return entries given as coordinates and values, and their kind."""
-    shape = checks.shape("shape", shape)
+    shape, values = checks.shape("shape", shape), taken_in(values)
+    if isinstance(index, (tuple, list)):
+        index = tuple(map(taken_in, index))
     if is_torch_array(values):
         values = values.detach()
         xp = array_namespace(values)

@@ -20,9 +20,11 @@ from .coefficient import (
     CoefficientReading,
     Measurements,
     Ranks,
+    Trail,
     choose_coefficient,
     fit_coefficient,
     ranks_of,
+    useless,
 )
 from .diagnostics import DataWarning, warn
 from .magnitudes import magnitude, scaled_by
@@ -31,6 +33,7 @@ from .regression_model import RegressionModel
 from .session import Session
 from .tucker import degrees, possible
 from .uncertainty import check_level, conformal_scores
+from .vouching import OFFSETS, against
 
 Array = Any
 
@@ -192,6 +195,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         ranks, ridge, trail = choose_coefficient(
             session.with_reading(reading), scaled, self._wanted(), given, rng
         )
+        if useless(scaled, trail) and not session.out_of_time:
+            return self._blank(data, [*trail, {"rank": 0, "why": OFFSETS}])
         reading = replace(reading, ridge=ridge, trail=trail)
         start = self._start(data.y, ranks)
         state = fit_coefficient(session.with_reading(reading), scaled, ranks, ridge, start)
@@ -212,13 +217,13 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         )
         return scaled, CoefficientReading(tall * deviation / wide, wide)
 
-    def _blank(self, data: Sample) -> CoefficientFit:
+    def _blank(self, data: Sample, trail: Trail | None = None) -> CoefficientFit:
         """Return the intercept alone: a ridge of 1 leaves nothing of the coefficient."""
         scaled, reading = self._scaled(data)
         ranks = (1,) * len(self.shape_)
         some = small_random(1 if len(ranks) == 2 else ranks, 1.0, rng=0)(scaled.problem())
         F = some.with_blocks(tuple(0 * B for B in some.blocks))
-        trail = [{"rank": 0, "why": "interrupted"}]
+        trail = [{"rank": 0, "why": "interrupted"}] if trail is None else trail
         reading = replace(reading, ridge=1.0, trail=trail)
         return CoefficientFit(scaled.problem().linearize(F), reading, ranks)
 
@@ -246,12 +251,18 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             model = replace(model, scores=scores)
         super()._conclude(model, held, kind)
         self.diagnostics_ = []
-        if model.free <= 0:
+        if against(model.trail) == OFFSETS:
+            self.diagnostics_ = [
+                "held-out measurements are predicted better without any coefficient: the estimate "
+                "is the intercept only"
+            ]
+        elif model.free <= 0:
             m, dof = model.information.m, degrees(ranks_of(model.fitted), model.shape)
             self.diagnostics_ = [
                 f"there are {m} measurements but {dof} degrees of freedom; how sure the "
                 "coefficient is cannot be known"
             ]
+        if self.diagnostics_:
             warn(self.diagnostics_[0], DataWarning)
 
     def _publish(self, model: RegressionModel) -> None:

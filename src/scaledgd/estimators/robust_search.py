@@ -13,13 +13,13 @@ from ..linalg import epsilon
 from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, Variational, current
-from .choosing import FEWEST, Reading
+from .choosing import Reading
 from .comparing import better
 from .diagnostics import MOST
 from .fitting import degrees
 from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
 from .local_observations import LocalObservations
-from .matrix_model import TableFit
+from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MULTIPLE
 from .robust import fit_robust, levels, rejecting, rejection, settle
@@ -29,6 +29,7 @@ from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
 from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import Units, robust_column_units
+from .vouching import MEDIANS, determinable, middle_errors, parts_of, squared
 from .wishes import Wishes
 
 Array = Any
@@ -36,8 +37,11 @@ Array = Any
 LARGEST_RANK = 20
 """Largest rank that is begun with."""
 
-JUDGED = 50_000
+JUDGED = 100_000
 """Entries above which a fit is not judged on held-out entries."""
+
+ENOUGH = 60
+"""Held-out entries that are enough to judge a fit by."""
 
 DOUBTFUL = 0.5
 """Share of the squared errors of medians above which a fit hardly predicts."""
@@ -50,6 +54,9 @@ RANKS = (1, 2, 3, 4, 5, 6, 8)
 
 PLENTY = 1.5
 """Entries per degree of freedom that a fit must reproduce to be believed."""
+
+DETERMINED = 0.5
+"""Degrees of freedom per entry up to which a rank that is given can be told from gross errors."""
 
 GROSS = 9.0
 """Squared error beyond which a held-out entry may be a gross error itself."""
@@ -74,10 +81,12 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     seed : int
     """
     most = min(LARGEST_RANK, max(1, min(data.shape) - 2))
+    if wishes.rank is not None and wishes.rank > determinable(data, DETERMINED):
+        wishes = replace(wishes, rank=None)  # an upper bound that says nothing
     most = most if wishes.rank is None else min(wishes.rank, *data.shape)
     found = _plain(session, data, wishes, most, seed)
     # a video is not judged, and what moves slowly in it is no background
-    small = wishes.allow("columns") and whole_covariances(data, most)
+    small = _by_columns(wishes) and whole_covariances(data, most)
     modes = smooth_modes(data, wishes.smooth) if small or wishes.smooth != "auto" else ()
     if session.out_of_time or (data.size > JUDGED and not modes):
         return found
@@ -91,14 +100,23 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     timed = part.in_time(session, data, found, modes[0]) if modes else None
     if timed is not None:
         return timed
-    return _medians_alone(data) if part.useless and wishes.allow("columns") else found
+    if not part.useless:
+        return found
+    if _by_columns(wishes):
+        return _medians_alone(data)
+    return doubted(found)
+
+
+def _by_columns(wishes: Wishes) -> bool:
+    """Whether columns may have offsets, and nothing else is asked for."""
+    return wishes.center in ("auto", "columns") and wishes.scale in ("auto", "columns", "none")
 
 
 def _plain(
     session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
 ) -> TableFit:
     """The fit, whatever it is worth."""
-    if not wishes.allow("columns") or not whole_covariances(data, most):
+    if not _by_columns(wishes) or not whole_covariances(data, most):
         return _by_rejection(session, data, wishes.plain, wishes, seed)[0]
     if wishes.rank is not None and wishes.allow("none"):
         outcome = session.outcome.copy()
@@ -121,7 +139,8 @@ class _Part:
         Robust deviations of columns.
     errors, medians : arrays of shape (m,)
         Squared errors of the fit, and of the medians of columns, in these units. What is as
-        large as a gross error counts no more than one.
+        large as a gross error counts no more than one. Where entries are few, also those of
+        fits to other parts.
     """
 
     fit: LocalObservations
@@ -136,21 +155,22 @@ class _Part:
         cls, session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
     ) -> _Part | None:
         """Hold entries out and fit the others; None if there are too few."""
-        pairs = data.split(0.1, seed, 1) if data.size >= FEWEST else []
-        if not pairs:
+        pairs, unit = parts_of(data, seed, ENOUGH), robust_column_units(data).scale
+        xp, parts = array_namespace(data.y), []
+        for fit, test in pairs:
+            found = _plain(session.with_reading(None).apart(), fit, wishes, most, seed)
+            part = cls(fit, test, found, unit, test.flat, test.flat)
+            estimates = found.reading.values(table_factors(found.state), test.coordinates)
+            parts.append(replace(part, errors=part.judged(estimates)))
+            if session.out_of_time:
+                break
+        if not parts:
             return None
-        fit, test = pairs[0]
-        found = _plain(session.with_reading(None).apart(), fit, wishes, most, seed)
-        part = cls(fit, test, found, robust_column_units(data).scale, test.flat, test.flat)
-        index = test.coordinates
-        estimates = found.reading.values(table_factors(found.state), index)
-        medians = array_namespace(test.flat).take(fit.medians(1), index[1])
-        return replace(part, errors=part.judged(estimates), medians=part.judged(medians))
+        medians = _bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
+        return replace(parts[0], errors=xp.concat([p.errors for p in parts]), medians=medians)
 
     def judged(self, estimates: Array) -> Array:
-        xp, index = array_namespace(estimates), self.test.coordinates
-        off = ((estimates - self.test.flat) / xp.take(self.unit, index[1])) ** 2
-        return xp.where(off < GROSS, off, GROSS + 0 * off)
+        return _bounded(squared(self.test, estimates, self.unit))
 
     @property
     def doubtful(self) -> bool:
@@ -174,7 +194,8 @@ class _Part:
         reading, state, scaled = _without_offsets(self.found, self.fit)
         timed = fit_timed(session, scaled, state, mode, SWEEPS, limit)
         errors = self.judged(reading.values(timed, self.test.coordinates))
-        if session.out_of_time or not better(errors, self.errors):
+        first = self.errors[: errors.shape[0]]
+        if session.out_of_time or not better(errors, first):
             return None
         reading, state, scaled = _without_offsets(whole, data)
         timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
@@ -182,6 +203,11 @@ class _Part:
         threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
         return TableFit(replace(reading, trail=trail), state, None, threshold, timed)
+
+
+def _bounded(squares: Array) -> Array:
+    """Squared errors, none of which counts more than a gross error."""
+    return array_namespace(squares).where(squares < GROSS, squares, GROSS + 0 * squares)
 
 
 def _has_posterior(found: TableFit) -> bool:
@@ -221,7 +247,7 @@ def _medians_alone(data: LocalObservations) -> TableFit:
     choice, size = Choice("columns", robust=True), data.magnitude()
     normal = data.scaled(size)
     start = replace(empty(normal, choice), R=normal.medians(1)[:, None])
-    trail = [{"rank": 0, "why": "medians predict held-out entries better"}]
+    trail = [{"rank": 0, "why": MEDIANS}]
     state = normal.problem().linearize(start)
     limit = MULTIPLE * normal.residual_scale(start)
     return TableFit(Reading(size=size, choice=choice, trail=trail), state, None, limit)
@@ -274,7 +300,8 @@ def _by_student(
 ) -> TableFit:
     """Fit offsets of columns, factors, and noise with heavy tails."""
     assert wishes.outliers is not None
-    units = robust_column_units(data) if narrow(data) else None
+    scaled = wishes.scale == "columns" or (wishes.scale == "auto" and narrow(data))
+    units = robust_column_units(data) if scaled else None
     normal = data if units is None else units.apply(data)
     size = normal.magnitude()
     normal, choice = normal.scaled(size), Choice("columns", robust=True)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from array_api_compat import array_namespace
+
 from ..state import State
 from .choosing import LARGE, Plan, candidates, choose, reproduced
+from .comparing import better
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
 from .local_observations import LocalObservations
-from .matrix_model import TableFit
+from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .planned import TINY, fit_exact, fit_planned, plenty
 from .robust_search import search_robust
-from .scaling import table_factors
+from .scaling import Choice, table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
+from .vouching import determinable, middle_errors, own_units, parts_of, squared
 from .wishes import Wishes
 
 
@@ -37,28 +41,34 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:
         return _given_penalty(session, data, wishes, seed)
-    modes = smooth_modes(data, wishes.smooth)
+    # looking for time in the data takes longer than an exact fit; what is named is checked now
+    named = wishes.smooth != "auto" or any(s is not None for s in data.stamps)
+    modes = smooth_modes(data, wishes.smooth) if named else ()
     many = wishes.rank is not None and plenty(data, wishes.rank)
     unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
     alike = wishes.scale != "auto" or not unlike
     possible = wishes.allow("none") and alike and (data.size <= LARGE or many)
 
-    def exact() -> State | None:
+    def exact() -> tuple[State | None, State | None]:
         if not possible:
-            return None
+            return None, None
         reading, scaled, blank = reproduced(None, wishes.rank).prepared(data)
         return fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
 
     plans = candidates(data, wishes.center, wishes.scale, unlike)
-    # a fit of a given rank does not depend on chance
-    state = None if wishes.rank is None else exact()
+    state, begun = (None, None) if wishes.rank is None else exact()
+    modes = modes if named or state is not None else smooth_modes(data, wishes.smooth)
     if state is not None:
         plan = reproduced(state, wishes.rank)
     elif wishes.rank is None:
-        plan = choose(session, data, plans, unlike, seed, None, modes, exact)
+        plan = choose(session, data, plans, unlike, seed, None, modes, lambda: exact()[0])
     else:
-        plan = choose(session, data, plans, unlike, 0, wishes.rank, modes)
+        # a fit of a given rank does not depend on chance
+        given = min(wishes.rank, determinable(data, 0.8))
+        plan = choose(session, data, plans, unlike, 0, given, modes)
+    noisy = begun is not None and plan.choice == Choice() and not plan.standard
+    plan = replace(plan, begun=begun) if noisy else plan
     reading, scaled, blank = plan.prepared(data)
     if plan.start == "exact":
         assert plan.begun is not None
@@ -73,7 +83,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         known = state if plan.start == "smooth" and table_factors(state).rank else None
         timed = fit_timed(here, scaled, known, plan.mode, LAST_SWEEPS)
         return TableFit(reading, state, timed=timed, caution=plan.caution)
-    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed)
+    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed, noisy)
     reading, state = in_units_of_noise(reading, state, scaled)
     return TableFit(reading, aligned_components(state, scaled), caution=plan.caution)
 
@@ -81,14 +91,34 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
 def _given_penalty(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit:
-    """Fit with a ridge that is given, or with nonnegative factors."""
+    """Fit with a ridge that is given, or with nonnegative factors, and judge it."""
     plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
     if wishes.rank is None:
         unlike = unlike_columns(data)
         plans = candidates(data, wishes.center, wishes.scale, unlike)
         plan = choose(session, data, plans[:1] if wishes.non_negative else plans, unlike, seed)
+    plan = replace(plan, rank=min(plan.rank, determinable(data, 0.8)))
+    found = _penalised(session, data, plan, wishes, report=True)
+    # what was chosen by other fits, or given, is judged as it ends
+    pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
+    unit, errors = own_units(data), []
+    for fit, test in pairs:
+        part = _penalised(session.apart(), fit, plan, wishes)
+        values = part.reading.values(table_factors(part.state), test.coordinates)
+        errors.append(squared(test, values, unit))
+    if session.out_of_time or not errors:
+        return found
+    if better(middle_errors(pairs, unit), array_namespace(unit).concat(errors)):
+        return doubted(found)
+    return found
+
+
+def _penalised(
+    session: Session, data: LocalObservations, plan: Plan, wishes: Wishes, report: bool = False
+) -> TableFit:
+    """Fit a rank with a ridge that is given, or with nonnegative factors."""
     reading, scaled, blank = plan.prepared(data)
-    session = session.with_reading(reading)
+    session = session.with_reading(reading if report else None)
     if wishes.ridge is not None:
         return TableFit(reading, *fit_ridge(session, scaled, blank, plan.rank, wishes.ridge))
     if blank.u is not None or blank.v is not None:

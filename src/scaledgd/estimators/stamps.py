@@ -15,6 +15,16 @@ from .packing import packable
 Stamps = tuple[Any, ...]
 
 DAY = 86400.0
+NANO = 1_000_000_000
+"""Nanoseconds in a second. Times are integers, because seconds since 1970 round to a quarter of
+a microsecond."""
+
+CENTURIES = 291
+"""Years before and after 1970 that 64 bits of nanoseconds reach."""
+
+MISSING = np.iinfo(np.int64).min
+"""A time that is not known, as NumPy has it."""
+
 PERIODS = (DAY, 7 * DAY, 365.2425 * DAY)
 """A day, a week and a year, in seconds."""
 
@@ -26,7 +36,7 @@ REPEATED = 2.5
 
 
 def stamps_of(labels: Labels | None, shape: tuple[int, ...]) -> Stamps:
-    """Return the times that label the slices of every mode, in seconds; empty if none do.
+    """Return the times that label the slices of every mode, in nanoseconds; empty if none do.
 
     Parameters
     ----------
@@ -38,22 +48,22 @@ def stamps_of(labels: Labels | None, shape: tuple[int, ...]) -> Stamps:
     if labels.kind == "xarray":
         coords = (labels.coords.get(name, ((), None)) for name in labels.names)
         found = [
-            _seconds(values) if dims == (name,) else None
+            _nanoseconds(values) if dims == (name,) else None
             for name, (dims, values) in zip(labels.names, coords, strict=True)
         ]
     else:
         rows, columns = labels.exact if labels.exact is not None else (None, None)
         if rows is None and "index" in labels.coords:
             rows = labels.coords["index"][1]
-        found = [_seconds(rows), _seconds(columns)]
+        found = [_nanoseconds(rows), _nanoseconds(columns)]
     fitting = [
         s if s is not None and s.shape == (n,) else None for s, n in zip(found, shape, strict=True)
     ]
     return tuple(fitting) if any(s is not None for s in fitting) else ()
 
 
-def _seconds(values: Any) -> Any:
-    """Times as seconds, NaN where there is none; None if the values are no times."""
+def _nanoseconds(values: Any) -> Any:
+    """Times as integers, `MISSING` where there is none; None if the values are no times."""
     if values is None:
         return None
     if hasattr(values, "to_timestamp") and not hasattr(values, "tz"):
@@ -63,8 +73,26 @@ def _seconds(values: Any) -> Any:
     values = np.asarray(values)
     if values.dtype.kind not in "mM" or values.ndim != 1:
         return None
+    years = values[~np.isnat(values)].astype(f"{values.dtype.kind}8[Y]").astype(np.int64)
+    if years.size and np.abs(years).max() > CENTURIES:
+        return None  # nanoseconds do not reach so far
     whole = values.astype(f"{'datetime64' if values.dtype.kind == 'M' else 'timedelta64'}[ns]")
-    return np.where(np.isnat(whole), np.nan, whole.astype(np.int64) / 1e9)
+    return whole.astype(np.int64)
+
+
+def _distances(stamps: Any) -> Any:
+    """Distances of neighbours, of times in order: centuries do not fit a signed integer."""
+    return np.diff(stamps).view(np.uint64)
+
+
+def of_seconds(seconds: Any) -> Any:
+    """Return times that are given in seconds, NaN where there is none."""
+    known = np.isfinite(seconds)
+    # whole seconds apart from the rest, which floating-point numbers would round
+    whole = np.where(known, np.floor(seconds), 0.0)
+    rest = np.where(known, seconds, 0.0) - whole
+    found = whole.astype(np.int64) * NANO + np.rint(rest * NANO).astype(np.int64)
+    return np.where(known, found, MISSING)
 
 
 def check_stamps(stamps: Any, mode: int = 0) -> None:
@@ -72,12 +100,12 @@ def check_stamps(stamps: Any, mode: int = 0) -> None:
 
     Parameters
     ----------
-    stamps : numpy array of shape (T,)
+    stamps : integer array of shape (T,)
     mode : int
         What they label: rows or columns.
     """
     side = ("row", "column")[mode]
-    missing = np.flatnonzero(np.isnan(stamps))
+    missing = np.flatnonzero(stamps == MISSING)
     if len(missing):
         raise ValueError(
             f"the time of {side} {missing[0]} is missing ({len(missing)} in all); give it one, "
@@ -87,7 +115,8 @@ def check_stamps(stamps: Any, mode: int = 0) -> None:
     same = np.flatnonzero(np.diff(stamps[order]) == 0)
     if len(same):
         k = int(same[0])
-        when = np.datetime64(round(float(stamps[order[k]]) * 1000), "ms")
+        when = np.datetime64(int(stamps[order[k]]), "ns")
+        when = when.astype("datetime64[ms]") if int(stamps[order[k]]) % 1_000_000 == 0 else when
         raise ValueError(
             f"the time {when} labels more than one {side}, {order[k]} and {order[k + 1]} "
             f"({len(same)} repeated in all); drop or average repeated ones, or set "
@@ -118,7 +147,8 @@ class Clock:
         if stamps is None or len(stamps) < 2:
             return cls()
         order = np.sort(stamps)
-        step, span = float(np.median(np.diff(order))), float(order[-1] - order[0])
+        step = float(np.median(_distances(order))) / NANO
+        span = (float(order[-1]) - float(order[0])) / NANO
         periods = (p for p in PERIODS if 4 * step <= p and REPEATED * p <= span)
         return cls(step, tuple(periods))
 
@@ -136,7 +166,7 @@ class Clock:
         """
         if not self.step:
             return Times(np.ones(max(0, rows - 1)))
-        return Times(np.diff(stamps) / self.step)
+        return Times(_distances(stamps) / NANO / self.step)
 
     def waves(self, stamps: Any, rows: int) -> Any:
         """Return what may repeat itself: a constant, and waves of the periods.
@@ -155,6 +185,6 @@ class Clock:
             for k in range(1, WAVES + 1):
                 if 2 * k * self.step > period:
                     break
-                angle = 2 * math.pi * k * (stamps / period % 1)
+                angle = 2 * math.pi * k * (stamps / NANO / period % 1)
                 found += [np.cos(angle), np.sin(angle)]
         return np.stack(found, axis=1)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+from array_api_compat import array_namespace
 
 from ..factors import Tucker
 from .comparing import better
@@ -10,8 +13,12 @@ from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
 from .tensor_model import TensorReading, centred
+from .tensor_vouching import after, opinion, worth_judging
 from .tensor_ways import GAIN, in_turn
 from .tucker import QUICK, Ranks, TensorFit, fit_ranks, spectra
+from .vouching import parts_of
+
+Array = Any
 
 
 def with_ridge(
@@ -56,6 +63,8 @@ def fit_given(
 ) -> tuple[TensorFit, TensorReading]:
     """Fit given ranks; offsets are chosen only if there is noise, and if they help.
 
+    Where offsets alone predict held-out entries better, they are given.
+
     Parameters
     ----------
     session : Session
@@ -68,17 +77,25 @@ def fit_given(
     """
     readings = [replace(reading, center=c, offsets=centred(data, c)) for c in asked.centers]
     found = _with_offsets(session.with_reading(readings[0]), data, readings[0], asked, start)
-    exact = found[0].noise <= 1e-12 * data.mean_square()
-    pairs = [] if len(readings) == 1 or exact or session.out_of_time else data.split(0.1, seed)
+    if session.out_of_time or not worth_judging(data, found[0].noise):
+        return found
+    pairs, robust, last = parts_of(data, seed), asked.outliers is not None, asked.centers[-1]
+    tried: list[list[Array]] = [[] for _ in asked.centers]
     for fit, test in pairs:
-        own, errors = session.with_reading(None).apart(QUICK, 40), []
-        for center in asked.centers:
+        own = session.with_reading(None).apart(QUICK, 40)
+        for errors, center in zip(tried, asked.centers, strict=True):
             this = replace(reading, center=center, offsets=centred(fit, center))
-            tried, this = _with_offsets(own, fit, this, asked, None)
-            errors.append(this.applied(test).squared_errors(tried.factors))
-        if better(errors[1], errors[0], GAIN) and not session.out_of_time:
-            return _with_offsets(session.with_reading(readings[1]), data, readings[1], asked, None)
-    return found
+            part, this = _with_offsets(own, fit, this, asked, None)
+            errors.append(this.applied(test).squared_errors(part.factors))
+    if session.out_of_time or not pairs:
+        return found
+    xp = array_namespace(data.y)
+    best = xp.concat(tried[0])
+    for errors, chosen in zip(tried[1:], readings[1:], strict=True):
+        if better(xp.concat(errors), best, GAIN):
+            best = xp.concat(errors)
+            found = _with_offsets(session.with_reading(chosen), data, chosen, asked, None)
+    return after(found, opinion(best, pairs, last, robust), data, last, robust)
 
 
 def _with_offsets(

@@ -25,6 +25,7 @@ from .journal import log
 from .local_observations import LocalObservations
 from .session import Session
 from .tensor_model import TensorReading
+from .tensor_vouching import after, opinion
 from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
 from .tucker import QUICK, TensorFit, cut, degrees, fit_ranks, rungs, spectra, supported
 
@@ -348,7 +349,11 @@ def fit_auto(
         way = replace(way, rank=most if full else min(most, way.rank))
     # where a part was searched, the whole needs a start of its own
     warm = found if part is data or way.rank == 0 else None
-    return refit(here, data, read(reading, data, way), way, seed, warm, trail)
+    fitted = refit(here, data, read(reading, data, way), way, seed, warm, trail)
+    if session.out_of_time or search.perfect(found):
+        return fitted
+    against = opinion(found.errors, pairs, centers[-1], False)
+    return after(fitted, against, data, centers[-1], False)
 
 
 def refit(

@@ -83,6 +83,7 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
     seed : int
     """
     modes = smooth_modes(left, smooth)
+    left = left.scaled(left.magnitude())  # squares of tiny numbers vanish
     pairs = left.split(0.1, seed) if modes else []
     if not pairs:
         return ()
@@ -180,14 +181,16 @@ def interpolated(left: LocalObservations, modes: tuple[int, ...]) -> Array:
     left : LocalObservations
     modes : tuple of int
     """
-    values, seen = left.dense()
+    size = left.magnitude()  # squares of tiny numbers vanish
+    values, seen = left.scaled(size).dense()
     total = 0 * values
     for mode in modes:
         own = along(values, seen, mode, _stamps(left, mode))
         values, total = values - own * (seen > 0), total + own
-    return array_namespace(total).astype(total, left.example.dtype)
+    return array_namespace(total).astype(size * total, left.example.dtype)
 
 
 def nothing_left(left: LocalObservations, data: LocalObservations) -> bool:
     """Whether a fit reproduces the data."""
-    return left.mean_square() <= LITTLE * data.mean_square()
+    size = data.magnitude()
+    return left.scaled(size).mean_square() <= LITTLE * data.scaled(size).mean_square()

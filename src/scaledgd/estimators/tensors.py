@@ -6,26 +6,33 @@ import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
-from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
-from ..factors import CP, Tucker
+from ..factors import CP
 from .base import SHAPES, all_or_nothing
+from .dask import any_dask, brought_here
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .labels import compatible
 from .local_observations import LocalObservations
-from .observations import MULTIPLE, same_library
+from .observations import same_library
 from .reading import Kind, read_tensor, weighted
 from .session import Session
 from .tensor_given import Asked, fit_given, with_ridge
-from .tensor_model import TensorModel, TensorReading, centred
+from .tensor_model import TensorModel, TensorReading
 from .tensor_search import fit_auto
+from .tensor_vouching import offsets_alone
 from .tensor_ways import ended
-from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible
+from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible, spectra
+from .vouching import OFFSETS, against
 
 Array = Any
+
+
+def within(ranks: Ranks, bound: Ranks | None) -> bool:
+    """Whether ranks are not above bounds, if there are any."""
+    return bound is None or all(r <= b for r, b in zip(ranks, bound, strict=True))
 
 
 class _TensorEstimator(EntrywiseEstimator):
@@ -41,22 +48,27 @@ class _TensorEstimator(EntrywiseEstimator):
         observed: Any = None,
         entry_weight: Any = None,
         sample_weight: Any = None,
+        client: Any = None,
     ) -> Self:
         """Learn the factors.
 
         Parameters
         ----------
         X : array, masked array, xarray or torch tensor of shape (n1, ..., nd), or EntryTable
-            NaN is missing.
+            NaN is missing. A Dask array is computed first, if this machine has memory for it.
         y : ignored
         observed : boolean array of the shape of X, optional
         entry_weight : array of the shape of X, optional
         sample_weight : array of shape (n1,), optional
+        client : distributed.Client, optional
+            Where Dask arrays are computed; by default the active client, or this process.
 
         Returns
         -------
         self
         """
+        if any_dask(X, observed):
+            X, observed = brought_here(client, X, observed)
         self._check_params()
         if isinstance(X, EntryTable):
             X.refuse(observed)
@@ -70,7 +82,13 @@ class _TensorEstimator(EntrywiseEstimator):
         return self
 
     def fit_entries(
-        self, index: Any, values: Any, shape: tuple[int, ...], *, entry_weight: Any = None
+        self,
+        index: Any,
+        values: Any,
+        shape: tuple[int, ...],
+        *,
+        entry_weight: Any = None,
+        client: Any = None,
     ) -> Self:
         """Learn the factors from coordinates and values.
 
@@ -80,11 +98,16 @@ class _TensorEstimator(EntrywiseEstimator):
         values : array of shape (m,)
         shape : tuple of int
         entry_weight : array of shape (m,), optional
+        client : distributed.Client, optional
+            Where Dask arrays are computed; by default the active client, or this process.
 
         Returns
         -------
         self
         """
+        if any_dask(index, values):
+            *index, values = brought_here(client, *index, values)
+            index = tuple(index)
         return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
 
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
@@ -152,13 +175,22 @@ class _TensorEstimator(EntrywiseEstimator):
             ranks = known.factors.ranks if ranks is None else ranks
             start, _ = known.solve_slices(data)
         reading = TensorReading(size, (None,) * len(data.shape))
+        bound = ranks
+        if ranks is not None and start is None and degrees(ranks, data.shape) > 0.8 * data.size:
+            ranks = None  # an upper bound that says nothing: it reproduces anything
         if ranks is None and outliers is None:
             found = fit_auto(session, normal, reading, centers, self._scales, seed)
-            return found if ridge is None else with_ridge(session, normal, found, ridge)
+            if within(found[0].factors.ranks, bound):
+                return found if ridge is None else with_ridge(session, normal, found, ridge)
+            assert bound is not None
+            ranks = tuple(map(min, spectra(found[0].factors)[0].ranks, bound))
         trail: list[dict[str, Any]] = [{"rank": ranks, "why": "given"}]
         if ranks is None:
             here = session.with_reading(reading)
-            ranks, trail = choose_ranks(here, normal, outliers, seed)
+            ranks, trail, start = choose_ranks(here, normal, outliers, seed)
+            if not within(ranks, bound):
+                assert bound is not None
+                ranks, start = possible(tuple(map(min, ranks, bound)), data.shape), None
         reading = replace(reading, trail=trail)
         asked = Asked(ranks, centers, outliers, ridge)
         return fit_given(session, normal, reading, asked, start, seed)
@@ -177,22 +209,10 @@ class _TensorEstimator(EntrywiseEstimator):
 
     def _blank(self, data: LocalObservations) -> tuple[TensorFit, TensorReading]:
         """Return offsets alone; if none were asked for, a constant."""
-        xp, robust = array_namespace(data.y), self._outliers() is not None
         normal, size = self._normalised(data)
-        center = self._centers[-1]
-        offsets = centred(normal, center)
-        trail = [{"rank": (1,) * len(data.shape), "why": "interrupted"}]
-        reading = TensorReading(size, offsets, trail, center)
-        left = normal.shifted(offsets)
-        even = tuple(xp.zeros_like(left.counts(k))[:, None] + 1 for k in range(len(data.shape)))
-        core = xp.reshape(0 * even[0][0, :], (1,) * len(data.shape))
-        if center == "none":
-            flat = xp.sort(left.flat)
-            core = core + (flat[left.size // 2] if robust else xp.mean(flat))
-        F = Tucker(even, core)
-        noise = left.residual(F).mean_square()
-        limit = MULTIPLE * left.residual_scale(F) if robust else None
-        return TensorFit(F, noise, limit), reading
+        reading = TensorReading(size, (None,) * len(data.shape))
+        robust = self._outliers() is not None
+        return offsets_alone(normal, reading, self._centers[-1], robust, "interrupted")
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations
@@ -229,6 +249,8 @@ class _TensorEstimator(EntrywiseEstimator):
 
     def _diagnosed(self) -> list[str]:
         data, found = self._model.observations, super()._diagnosed()
+        if against(self._model.trail) == OFFSETS:
+            found.append("the data support no low-rank part at all: the estimate is offsets only")
         if data.size < degrees(self.rank_, data.shape):
             found.append("there are fewer observations than degrees of freedom")
         return found
@@ -266,13 +288,18 @@ class _TensorEstimator(EntrywiseEstimator):
         observed = fit_params.get("observed")
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Estimate slices of mode 0; each estimator says how.
 
         Parameters
         ----------
         X : array of shape (n, n2, ..., nd), as for `fit`
         observed : boolean array of the shape of X, optional
+        plausible : bool
+            Fill in values that could have been observed: integers among integers, nothing
+            negative among what is never negative, nothing outside a scale such as one to five
+            stars, and no more decimals than the data have. By default,
+            estimates are returned as they are.
 
         Returns
         -------
@@ -332,20 +359,28 @@ class TensorCompletion(_TensorEstimator):
     outliers: Any = field(default=None, metadata=SHAPES)
     smooth: Any = field(default="auto", metadata=SHAPES)
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Fill the holes of slices of mode 0, which may be new.
 
         Parameters
         ----------
         X : array of shape (n, n2, ..., nd), as for `fit`
         observed : boolean array of the shape of X, optional
+        plausible : bool
+            Fill in values that could have been observed: integers among integers, nothing
+            negative among what is never negative, nothing outside a scale such as one to five
+            stars, and no more decimals than the data have. By default,
+            estimates are returned as they are.
 
         Returns
         -------
         filled : array of the shape of X
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
-        return kind.table_back(self._filled(data))
+        filled = self._filled(data)
+        return kind.table_back(self._plausible(filled, data) if plausible else filled)
 
 
 class TensorRobustPCA(_TensorEstimator):
@@ -380,17 +415,25 @@ class TensorRobustPCA(_TensorEstimator):
     def _outliers(self) -> Any:
         return "auto"
 
-    def transform(self, X: Any, *, observed: Any = None) -> Any:
+    def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Return the clean part of slices of mode 0, which may be new.
 
         Parameters
         ----------
         X : array of shape (n, n2, ..., nd), as for `fit`
         observed : boolean array of the shape of X, optional
+        plausible : bool
+            Fill in values that could have been observed: integers among integers, nothing
+            negative among what is never negative, nothing outside a scale such as one to five
+            stars, and no more decimals than the data have. By default,
+            estimates are returned as they are.
 
         Returns
         -------
         clean : array of the shape of X
         """
+        if any_dask(X, observed):
+            return self._lazily(X, observed)
         data, kind = self._read_rows(X, observed)
-        return kind.table_back(self._estimated(data))
+        clean = self._estimated(data)
+        return kind.table_back(self._plausible(clean) if plausible else clean)

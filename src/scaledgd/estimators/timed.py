@@ -28,7 +28,7 @@ from .local_observations import LocalObservations
 from .packing import host
 from .scaling import table_factors
 from .session import Session
-from .stamps import Clock, check_stamps
+from .stamps import MISSING, Clock, check_stamps
 
 Array = Any
 
@@ -231,7 +231,7 @@ def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
         return (mode,)
     known = [k for k, s in enumerate(data.stamps) if s is not None]
     # columns are named by times; a name may be missing
-    known = [k for k in known if k == 0 or not np.isnan(data.stamps[k]).any()]
+    known = [k for k in known if k == 0 or not (data.stamps[k] == MISSING).any()]
     for mode in known:
         check_stamps(data.stamps[mode], mode)
     if not _fits(data):

@@ -23,7 +23,7 @@ from .observations import MULTIPLE, Summary
 from .packing import packable
 from .robust import Outliers
 from .scaling import Scales
-from .stamps import Clock, check_stamps
+from .stamps import Clock, check_stamps, of_seconds
 from .timed import Layout, Timed, known_rows, likeness, refined
 
 Array = Any
@@ -141,7 +141,7 @@ class TimedModel(MatrixModel):
         if self.mode:
             data, first = self._with_columns_of_fit(data), 0
         elif timeless:
-            steps = np.arange(data.shape[0]) * self.clock.step
+            steps = of_seconds(np.arange(data.shape[0]) * self.clock.step)
             data, first = replace(data, stamps=(steps, None)), 0
         else:
             data, first = self._in_context(data)
@@ -311,7 +311,7 @@ class TimedModel(MatrixModel):
         if self.clock.step:
             stamps = self.observations.stamps
             must(len(stamps) == 2 and stamps[self.mode] is not None, "the times")
-            shaped(stamps[self.mode], (shape[self.mode],))
+            must(stamps[self.mode].shape == (shape[self.mode],), "the times")
         if self.mode:
             must(isinstance(self.path, tuple) and len(self.path) == 2, "the factor in time")
             assert self.path is not None

@@ -267,7 +267,9 @@ def _robust(
     noise = 0.0
     for _ in range(3):
         if outliers == "auto":
-            limit = max(MULTIPLE * data.residual_scale(F), floor)
+            last, limit = limit, max(MULTIPLE * data.residual_scale(F), floor)
+            if noise and abs(limit - last) <= 1e-3 * last:
+                break
         fixed = data.problem(HardTrim(limit))
         fit = _noisy(session, fixed, fixed.linearize(F), data)
         F, noise = fit.factors, fit.noise / WITHIN
@@ -311,14 +313,18 @@ def rungs(
 
 def choose_ranks(
     session: Session, data: Observations, outliers: Outliers, seed: int
-) -> tuple[Ranks, list[dict[str, Any]]]:
+) -> tuple[Ranks, list[dict[str, Any]], Tucker | None]:
     """Try equal ranks of growing size on held-out entries, some of which are grossly wrong.
 
     Returns
     -------
     ranks : tuple of int
     trail : list of dict
+    factors : Tucker, optional
+        Those of the best candidate, if it has these ranks: a start may lead astray with all
+        entries where it did not with most of them.
     """
+    start: Tucker | None = None
     trail: list[dict[str, Any]] = []
     best: tuple[float, Ranks] = math.inf, possible((1,) * len(data.shape), data.shape)
     worse = 0
@@ -329,9 +335,11 @@ def choose_ranks(
             trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
             better = error < 0.99 * best[0]
             best, worse = ((error, ranks), 0) if better else (best, worse + 1)
+            if better:
+                start = found.factors if found.factors.ranks == ranks else None
             if worse == 2 or error <= 1e-10 * zero or session.out_of_time:
                 break
-    return best[1], trail
+    return best[1], trail, start
 
 
 def _nothing(data: Observations) -> Tucker:

@@ -62,12 +62,7 @@ class Spread:
         total = xp.zeros_like(xp.astype(index[0], self.data.y.dtype))
         inside = total + 1 / self.data.fraction
         for mode in range(len(self.data.shape)):
-            share = total + 0
-            if not self._width(mode):
-                # no factor was found: the variance that one just below detection would have
-                share = share + 1 / (1 + xp.take(self.data.counts(mode), index[mode]))
-            for part, V, inverses in self._systems(mode, index):
-                share[part] = xp.sum(V * xp.sum(inverses * V[:, None, :], axis=2), axis=1)
+            share = self.share(mode, index)
             if isinstance(F, Tucker):
                 # the part within the span of a factor belongs to the core
                 within = xp.take(xp.sum(F.factors[mode] ** 2, axis=1), index[mode])
@@ -78,6 +73,20 @@ class Spread:
         total = total + inside if isinstance(F, Tucker) else total
         # rounding may leave a little less than nothing
         return self.noise * xp.where(total > 0, total, 0 * total)
+
+    def share(self, mode: int, index: Index) -> Array:
+        """Return what the rows of a mode add to the variance at coordinates, over the noise."""
+        elsewhere = getattr(self.data, "shares_of_variance", None)
+        if elsewhere is not None:
+            return elsewhere(self.factors, self.ridges[mode], self.noise, mode, index)
+        xp = array_namespace(self.data.y)
+        share = xp.zeros_like(xp.astype(index[0], self.data.y.dtype))
+        if not self._width(mode):
+            # no factor was found: the variance that one just below detection would have
+            share = share + 1 / (1 + xp.take(self.data.counts(mode), index[mode]))
+        for part, V, inverses in self._systems(mode, index):
+            share[part] = xp.sum(V * xp.sum(inverses * V[:, None, :], axis=2), axis=1)
+        return share
 
     def drawn(self, rng: np.random.Generator) -> Any:
         """Return factors drawn with their uncertainty."""

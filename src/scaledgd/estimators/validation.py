@@ -72,7 +72,7 @@ def observations(data: Any, dimensions: int | None = None) -> None:
     must(isinstance(data.stamps, tuple), "the times")
     must(len(data.stamps) in (0, len(data.shape)), "the times")
     for stamps, n in zip(data.stamps, data.shape, strict=False):
-        known = isinstance(stamps, np.ndarray) and stamps.dtype == np.float64
+        known = isinstance(stamps, np.ndarray) and stamps.dtype == np.int64
         must(stamps is None or (known and stamps.shape == (n,)), "the times")
 
 

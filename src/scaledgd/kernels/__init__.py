@@ -6,13 +6,15 @@ systems. `backend` picks one from the arrays: this is the one place where the ki
 decides anything.
 
 `generic` is the reference, in array-API calls; `scipy` and `torch` use those libraries; `cpp` has
-compiled loops for real NumPy arrays. A new backend is one subclass of `Generic` and one line below.
+compiled loops for real NumPy arrays, and `gpu` loops in Triton for CUDA tensors. A new backend is
+one subclass of `Generic` and one line below.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -94,6 +96,7 @@ BACKENDS = {
     "scipy": ("scipy", "SciPy"),
     "torch": ("torch", "Torch"),
     "cpp": ("cpp", "Cpp"),
+    "gpu": ("gpu.backend", "Gpu"),
 }
 """Modules and classes by name; a module is imported when it is first needed."""
 
@@ -103,6 +106,11 @@ def _loaded(name: str) -> Backend:
     module, kind = BACKENDS[name]
     made: Backend = getattr(importlib.import_module(f".{module}", __name__), kind)()
     return made
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 def backend(*arrays: Array | None) -> Backend:
@@ -129,4 +137,6 @@ def backend(*arrays: Array | None) -> Backend:
         from . import cpp
 
         return _loaded("cpp" if cpp.suits(*given) else "scipy")
-    return _loaded("torch" if is_torch_array(given[0]) else "generic")
+    if not is_torch_array(given[0]):
+        return _loaded("generic")
+    return _loaded("gpu" if given[0].is_cuda and _has_triton() else "torch")

@@ -7,6 +7,7 @@ sorted copies of the arrays used last are kept: in a run these are the data, aga
 from __future__ import annotations
 
 import math
+import weakref
 from functools import cached_property
 from typing import Any
 
@@ -75,7 +76,8 @@ class Cpp(SciPy):
     name = "cpp"
 
     def pattern(self, index: Index, shape: tuple[int, ...]) -> Pattern:
-        return (CppPattern if _narrow(shape) else SciPyPattern)(index, shape, self)
+        compiled = _narrow(shape) and index[0].size < 2**32
+        return (CppPattern if compiled else SciPyPattern)(index, shape, self)
 
     def grid(self, shape: tuple[int, ...]) -> Grid:
         return CppGrid(shape, self)
@@ -189,7 +191,7 @@ class CppPattern(SciPyPattern):
     def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
         super().__init__(index, shape, backend)
         self._entries: dict[int, Any] = {}
-        self._known: list[tuple[Any, dict[Any, Any]]] = []
+        self._known: list[tuple[weakref.ref[Any], dict[Any, Any]]] = []
 
     def __reduce__(self) -> Any:
         return type(self), (self.index, self.shape, self.backend)
@@ -224,13 +226,21 @@ class CppPattern(SciPyPattern):
         return known["table"]
 
     def _about(self, x: Array) -> dict[Any, Any]:
-        """Return the cache of an array. The two arrays used last have one: data and a residual."""
+        """Return the cache of an array. The two arrays used last have one: data and a residual.
+
+        It ends with the array: copies of a residual are as large as the data.
+        """
         for other, known in self._known:
-            if other is x:
+            if other() is x:
                 return known
         fresh: dict[Any, Any] = {}
-        self._known = [*self._known[-1:], (x, fresh)]
+        if x is not None:
+            ends = weakref.ref(x, self._forgotten)
+            self._known = [*self._known[-1:], (ends, fresh)]
         return fresh
+
+    def _forgotten(self, gone: Any) -> None:
+        self._known = [(other, known) for other, known in self._known if other is not gone]
 
     def _in_order(self, x: Any, mode: int) -> Any:
         """Return per-entry values in the order of a mode."""
@@ -272,8 +282,12 @@ class CppPattern(SciPyPattern):
     def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
         if not suits(y, *modes):
             return super().residual(modes, y)
-        L, R = (_whole(M) for M in modes)
-        return C.one_pass(self.entries(0), R, L, self.arranged(y, 0), None, True, False)[1]
+        return self.residual_along(0, modes, self.arranged(y, 0))
+
+    def residual_along(self, mode: int, modes: tuple[Array, ...], y: Array | None) -> Array:
+        """Return the residual of a matrix in the order of a mode; y is in that order, too."""
+        x, M = _whole(modes[mode]), _whole(modes[1 - mode])
+        return C.one_pass(self.entries(mode), M, x, _whole(y), None, True, False)[1]
 
     def fuses(self, *arrays: Array) -> bool:
         return len(self.shape) == 2 and suits(*arrays)

@@ -279,6 +279,10 @@ class Pattern(RowSystems):
             )
         return self._ones[like.dtype]
 
+    def sums(self, values: Array | None, mode: int, like: Array) -> Array:
+        """Return the sums of values over every slice of a mode; counts where values is None."""
+        return self.backend.sums(self.index[mode], values, self.shape[mode], like)
+
     def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
         """Contract the array with `weights` on the pattern, as `Ambient.contract` says."""
         xp = array_namespace(weights)
@@ -391,8 +395,7 @@ class Pattern(RowSystems):
     def squares(self, weights: Array, mode: int) -> Array:
         """Return Σ |w|² over the entries of every slice of a mode."""
         xp = array_namespace(weights)
-        square = xp.astype(xp.abs(weights) ** 2, weights.dtype)
-        return self.backend.scatter(self.index[mode], square[None, :], self.shape[mode])[:, 0]
+        return self.sums(xp.astype(xp.abs(weights) ** 2, weights.dtype), mode, weights)
 
     def unfold(self, mode: int) -> Pattern:
         """Return the pattern of an unfolding; empty columns are left out where they are many."""

@@ -115,17 +115,26 @@ class Table:
     rows : sequence of sequences
         One value per column.
     caption : str
+    formats : sequence of str
+        How the numbers of each column are written, such as ".2f", so that all have as many
+        digits; empty for four digits.
+    marked : sequence of int
+        Rows that stand out, such as the best one.
 
     Examples
     --------
     >>> from scaledgd import report
     >>> '<td class="number">0.25</td>' in report.Table(["share"], [[0.25]]).html()
     True
+    >>> "<td>0.250</td>" in report.Table(["share"], [[0.25]], formats=[".3f"]).html()
+    False
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     caption: str = ""
+    formats: Sequence[str] = ()
+    marked: Sequence[int] = ()
 
     def html(self) -> str:
         """Return the block as HTML.
@@ -139,9 +148,14 @@ class Table:
             f"<th scope=col{kind.pop() if len(kind) == 1 else ''}>{escaped(name)}</th>"
             for name, kind in zip(self.columns, kinds, strict=True)
         )
+        formats = [*self.formats, *[""] * (len(self.columns) - len(self.formats))]
         body = "".join(
-            "<tr>" + "".join(f"<td{_kind(v)}>{cell(v)}</td>" for v in row) + "</tr>"
-            for row in self.rows
+            f"<tr{' class=best' if k in self.marked else ''}>"
+            + "".join(
+                f"<td{_kind(v)}>{cell(v, how)}</td>" for v, how in zip(row, formats, strict=True)
+            )
+            + "</tr>"
+            for k, row in enumerate(self.rows)
         )
         caption = f"<caption>{escaped(self.caption)}</caption>" if self.caption else ""
         table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -389,7 +403,8 @@ class HeatMap:
         data = {"values": [numbers(row) for row in values], "low": low, "high": high}
         data |= {"xlabel": self.xlabel, "ylabel": self.ylabel, "title": self.title}
         data |= {"x": _labels(self.x), "y": _labels(self.y), "unit": self.unit}
-        data |= {"diverging": self.diverging}
+        data |= {"diverging": self.diverging, "atx": _places(self.x), "aty": _places(self.y)}
+        data |= {"times": [v is not None and _are_times(v) for v in (self.x, self.y)]}
         return _figure("map", self.title, self.caption, data)
 
 
@@ -423,12 +438,14 @@ class Beside:
         return f'<div class="beside">{"".join(block.html() for block in self.blocks)}</div>'
 
 
-def cell(value: object) -> str:
+def cell(value: object, how: str = "") -> str:
     """Return a cell of a table as HTML.
 
     Parameters
     ----------
     value : object
+    how : str
+        How a number is written, such as ".2f"; by default with four digits.
 
     Returns
     -------
@@ -442,7 +459,9 @@ def cell(value: object) -> str:
     if value is None:
         return "–"
     if isinstance(value, float | np.floating):
-        return "–" if math.isnan(value) else f"{value:.4g}"
+        return "–" if math.isnan(value) else format(float(value), how or ".4g")
+    if how and isinstance(value, int | np.integer):
+        return format(value, how)
     return escaped(value)
 
 
@@ -484,6 +503,15 @@ def _labels(values: Sequence[object] | None) -> list[str] | None:
         moments = np.asarray(values).astype("datetime64[s]").tolist()
         return [f"{t.day} {t:%b %H:%M}" for t in moments]
     return [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
+
+
+def _places(values: Sequence[object] | None) -> list[float] | None:
+    """Where rows or columns stand on an axis of numbers or times; None if they have names."""
+    if values is None or not len(values):
+        return None
+    array = np.asarray(values)
+    ordered = array.dtype.kind in "iufM" and bool(np.all(np.diff(_axis(array)) > 0))
+    return _axis(array).tolist() if ordered and len(array) > 1 else None
 
 
 IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}

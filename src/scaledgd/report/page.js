@@ -324,8 +324,14 @@
     const k = Math.min(Math.floor(place), scale.length - 2), rest = place - k;
     return scale[k].map((v, j) => Math.round(v + rest * (scale[k + 1][j] - v)));
   };
+  const cut = (label, most) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
   const map = (figure, data) => {
     const drawing = figure.querySelector(".drawing");
+    if (data.values.some((row) => row.includes(null))) {
+      const key = html("div", data.diverging ? "legend key empty" : "legend key"), swatch = html("i");
+      key.append(swatch, data.diverging ? "no value" : "missing");
+      figure.insertBefore(key, drawing.nextSibling);
+    }
     const tip = html("div", "tip");
     tip.hidden = true;
     const rows = data.values.length, columns = data.values[0].length;
@@ -336,7 +342,7 @@
     const paint = () => {
       const context = picture.getContext("2d"), pixels = context.createImageData(columns, rows);
       const probe = html("span");
-      probe.style.color = "var(--missing)";
+      probe.style.color = data.diverging ? "var(--empty)" : "var(--missing)";
       drawing.append(probe);
       const missing = getComputedStyle(probe).color.match(/\d+/g).slice(0, 3).map(Number);
       probe.remove();
@@ -349,7 +355,7 @@
     const draw = () => {
       paint();
       const width = Math.max(260, drawing.clientWidth);
-      const names = Math.max(0, ...(data.y || []).map((label) => label.length));
+      const names = data.aty ? 6 : Math.max(0, ...(data.y || []).map((label) => label.length));
       const left = Math.max(58, 30 + 7 * Math.min(names, 12)), right = 74, top = 6, bottom = 42;
       const wide = width - left - right;
       const high = Math.min(340, Math.max(140, (wide * rows) / columns));
@@ -359,18 +365,31 @@
       const image = element("image", { x: left, y: top, width: wide, height: high,
         preserveAspectRatio: "none", href: picture.toDataURL(), style: "image-rendering:pixelated" });
       svg.append(image, element("rect", { class: "frame", x: left, y: top, width: wide, height: high }));
-      const ticks = (n, labels, length, gap) => {
-        const step = Math.max(1, Math.ceil((n * gap) / length));
+      // names stand at every so-manieth row; numbers and times at round ones
+      const ticks = (n, labels, places, times, length, gap) => {
+        const most = Math.max(2, Math.floor(length / gap));
+        if (!labels || places) {
+          const at = places || [...Array(n).keys()];
+          const step = n > 1 ? at[n - 1] - at[n - 2] : 1;
+          const found = (times ? timeTicks : linearTicks)(at[0], at[n - 1] + step, most);
+          return found.map(([v, label]) => {
+            let k = 0;
+            while (k + 1 < n && at[k + 1] <= v) k++;
+            return [k + (v - at[k]) / ((k + 1 < n ? at[k + 1] : at[k] + step) - at[k]) - 0.5, label];
+          }).filter(([k]) => k >= -0.5 && k <= n - 0.5);
+        }
+        const step = Math.max(1, Math.ceil(n / most));
         const found = [];
-        for (let k = 0; k < n; k += step) found.push([k, labels ? labels[k] : String(k)]);
+        for (let k = 0; k < n; k += step) found.push([k, cut(labels[k], 12)]);
         return found;
       };
-      const longest = Math.max(0, ...(data.x || []).map((label) => label.length));
-      for (const [k, label] of ticks(columns, data.x, wide, Math.max(46, 7 * Math.min(longest, 12)))) {
+      const longest = data.atx ? 6 : Math.max(0, ...(data.x || []).map((label) => label.length));
+      const gapX = Math.max(46, 7.5 * Math.min(longest, 12));
+      for (const [k, label] of ticks(columns, data.x, data.atx, data.times[0], wide, gapX)) {
         svg.append(element("text", { x: left + ((k + 0.5) * wide) / columns, y: top + high + 16,
           "text-anchor": "middle" }, label));
       }
-      for (const [k, label] of ticks(rows, data.y, high, 22)) {
+      for (const [k, label] of ticks(rows, data.y, data.aty, data.times[1], high, 26)) {
         svg.append(element("text", { x: left - 6, y: top + ((k + 0.5) * high) / rows + 4,
           "text-anchor": "end" }, label));
       }

@@ -13,12 +13,12 @@ from array_api_compat import array_namespace, device
 from .. import checks
 from ..factors import Bordered, Factors, LowRank
 from ..initialize import Seed
-from ..linalg import is_complex
+from ..linalg import epsilon, is_complex
 from ..problems import Observed, Problem
 from ..state import State
 from . import diagonal, full
 from .noise import column_noise, entry_noise, noise_of, one_noise
-from .posterior import Posterior, Rows
+from .posterior import Posterior, Rows, not_negative
 
 Array = Any
 
@@ -82,7 +82,7 @@ class Variational:
         size = full if self.full else diagonal
         ridge = posterior.penalty(1)
         F, posterior, left = size.sweep(view, F, posterior)
-        floor = FLOOR * mean_square(problem)
+        floor = max(FLOOR, epsilon(F.L) ** 2) * mean_square(problem)
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
                 raise TypeError("noise of columns and Student weights need an Observed problem")
@@ -139,7 +139,11 @@ def entry_variance(state: State, index: tuple[Array, Array]) -> Array:
     noise: Any = posterior.noise
     if posterior.columns is not None:
         noise = noise * array_namespace(F.L).take(posterior.columns, index[1])
-    return LowRank(*size.unsure_factors(F, posterior)).gather(index) + noise
+    unsure = size.unsure_factors(F, posterior)
+    if not unsure[0].shape[1]:  # neither components nor offsets
+        xp = array_namespace(F.L)
+        return xp.take(xp.sum(F.L, axis=1), index[0]) + noise
+    return not_negative(LowRank(*unsure).gather(index)) + noise
 
 
 def mean_square(problem: Problem) -> float:
@@ -210,7 +214,7 @@ def joint(
 
         offsets = start
         if offsets is None:
-            blank = [random(n, 0.0)[:, :0] for n in problem.shape]
+            blank = (xp.zeros((n, 0), dtype=like.dtype, device=there) for n in problem.shape)
             offsets = Bordered(*blank)
         r = offsets.rank
         left = variance
@@ -219,9 +223,11 @@ def joint(
             left = 2 * float(problem.linearize(empty).value) / max(1, problem.size)
         left = max(left, 1e-300)
         each = math.sqrt(share * left / rank)
-        blocks = tuple(
-            _columns(B, r, random(n, math.sqrt(each)))
-            for B, n in zip(offsets.blocks, problem.shape, strict=True)
+        # L is solved for first, whatever it is
+        L, R = offsets.blocks
+        blocks = (
+            _columns(L, r, xp.zeros((L.shape[0], rank), dtype=like.dtype, device=there)),
+            _columns(R, r, random(R.shape[0], math.sqrt(each))),
         )
         F = offsets.with_blocks(blocks)
         first = Posterior.first(F, (1 - share) * left)

@@ -12,7 +12,7 @@ from ..kernels import backend
 from ..linalg import epsilon, on_host
 from ..operators import Operator, Weighted
 from ..problems import Observed, View
-from .posterior import Left, Pair, Posterior, Rows, products
+from .posterior import Left, Pair, Posterior, Rows, not_negative, products
 
 Array = Any
 
@@ -108,7 +108,7 @@ def entry_noise(
     """
     operator, y = problem.operator, problem.y
     xp, (plain, worth) = array_namespace(y), _plain(operator)
-    left = plain.apply(LowRank(*unsure))
+    left = not_negative(plain.apply(LowRank(*unsure)))
     left = operator.residual(F, y) ** 2 + (left if worth is None else worth * left)
     of_column = posterior.columns
     spread = 1.0 if of_column is None else _along_columns(plain, of_column)

@@ -125,9 +125,12 @@ class Posterior:
         -------
         array of shape (q_k,)
         """
-        ridge = self.noise / self.prior[k]
-        xp = array_namespace(ridge)
-        return xp.where(ridge < HOLD, ridge, xp.zeros_like(ridge) + HOLD)
+        prior = self.prior[k]
+        xp = array_namespace(prior)
+        # of a column without variance nothing is left, also where there is no noise
+        known = prior > self.noise / HOLD
+        ridge = self.noise / xp.where(known, prior, xp.ones_like(prior))
+        return xp.where(known, ridge, xp.zeros_like(ridge) + HOLD)
 
     def balanced(self, F: Rows) -> tuple[Rows, Posterior]:
         """Return factors of the same X whose second moments are diagonal and equal.
@@ -236,6 +239,15 @@ def positive(x: Array, least: float | None = None) -> Array:
     xp = array_namespace(x)
     tiny = smallest(x) if least is None else least
     return xp.where(x > tiny, x, xp.zeros_like(x) + tiny)
+
+
+def not_negative(x: Array) -> Array:
+    """Return variances that were computed as differences, of which rounding may leave less than 0.
+
+    What is not a number stays so.
+    """
+    xp = array_namespace(x)
+    return xp.where(x < 0, xp.zeros_like(x), x)
 
 
 def swapped(pair: Pair, k: int, new: Array) -> Pair:

@@ -8,22 +8,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..failures import Interruption
 from .options import CleanOptions, CompleteOptions, Quiet, Seed, seed_in_range, takes
 
 EXIT_CODES = (
     "Exit codes: 0 done (a fit that did not converge gives a warning); 1 unexpected failure; 2 bad "
-    "input or options, nothing written; 3 (clean) errors cannot be told from the rest, and a fit "
-    "without outliers was written; 130 interrupted. Errors are one line on stderr, beginning "
+    "input or options, nothing written; 3 (clean) errors cannot be told from the rest, and no cell "
+    "was called an outlier; 130 interrupted. Errors are one line on stderr, beginning "
     "with 'scaledgd: error: '."
 )
 REPRODUCE_EXIT_CODES = (
     "Exit codes: 0 every claim holds; 1 some do not, or an unexpected failure; 2 bad options; 130 "
     "interrupted: run the command again to continue."
 )
-
-
-class Interruption(Exception):  # noqa: N818  (Ctrl-C is not a defect)
-    """Ctrl-C, with the message to print."""
 
 
 class _Commands(TyperGroup):
@@ -77,9 +74,10 @@ def complete(options: CompleteOptions) -> None:
 
     Missing cells are empty, NA, NaN, null and the like, or not stored in a sparse matrix. All
     other cells are preserved, byte for byte if text is written as text. Columns of text are
-    passed through, and so is a first column that numbers the rows. Booleans count as 1 and 0. An
-    empty column stays empty; an empty row is filled like a typical row. Arrays of order 3 and
-    more are completed as tensors.
+    passed through, and so is a first column that numbers the rows. Delimiters, decimal commas,
+    thousands separators, units and percent signs are recognised, and a line says so. Cells are
+    filled with values that their column could hold; see --raw. An empty column stays empty; an
+    empty row is filled like a typical row. Arrays of order 3 and more are completed as tensors.
 
     A table is read twice in batches of rows, and needs memory for the rows of the fit (see
     --fit-rows). A long file needs memory for 16 bytes per line and for the fit. NPZ and Matrix
@@ -94,10 +92,12 @@ def complete(options: CompleteOptions) -> None:
 @app.command(epilog=EXIT_CODES)
 @takes(CleanOptions)
 def clean(options: CleanOptions) -> None:
-    """Separate a table, a tensor or a long file into a low-rank part and outliers.
+    """Find gross errors in a table, a tensor or a long file, and repair them.
 
-    OUT contains the low-rank part, in the layout of FILE. Missing cells are filled too. You need
-    not know how many cells are wrong or by how much; up to a third may be.
+    OUT is FILE with the outliers replaced by estimates and the missing cells filled; all other
+    cells are as they were. With --low-rank, OUT contains the low-rank part of all cells instead,
+    which is FILE without its noise. You need not know how many cells are wrong or by how much; up
+    to a third may be.
     """
     from .run import run
 

@@ -19,6 +19,7 @@ import scaledgd as sg
 from ... import report
 from ..failures import Failure
 from ..writers.files import check_output
+from ..writers.report_page import descent_chart, spectrum_chart
 
 Array = Any
 
@@ -212,11 +213,14 @@ def _accuracy(found: Demonstration) -> report.Section:
         f"hidden readings within {LEVEL:.0%} intervals": f"{found.coverage:.0%}",
     }
     kinds = list(found.hidden)
-    rows = [
-        [s.method, *(f"{s.errors[k]:.3f}" for k in kinds), f"{s.seconds:.1f}"] for s in found.scores
-    ]
+    rows = [[s.method, *(s.errors[k] for k in kinds), s.seconds] for s in found.scores]
+    best = min(range(len(rows)), key=lambda k: found.scores[k].errors["all"])
     table = report.Table(
-        ["filled by", *kinds, "seconds"], rows, "Root mean square error of hidden cells, mg/L"
+        ["filled by", *kinds, "seconds"],
+        rows,
+        "Typical error of the hidden readings (root mean square, in mg/L); the best is marked",
+        formats=["", *[".3f"] * len(kinds), ".1f"],
+        marked=[best],
     )
     what = report.Text(
         f"Hidden were single cells, one or two outages of every sensor ({HOURS[0]} to {HOURS[1]} "
@@ -240,7 +244,7 @@ def _sensors(found: Demonstration) -> report.Section:
             report.Curve(f"{LEVEL:.0%} interval", times, lower[:, k], upper=upper[:, k], colour=0),
             report.Curve("readings", times, found.table[:, k], colour=5),
             report.Curve(
-                "hidden", times, _only(found.X, found.hidden["all"], k), points=True, colour=5
+                "hidden, true", times, _only(found.X, found.hidden["all"], k), points=True, colour=4
             ),
             report.Curve(
                 "interpolated", times, np.where(gaps, plain[:, k], np.nan), True, colour=1
@@ -268,32 +272,40 @@ def _before_and_after(found: Demonstration) -> report.Section:
     X, hidden, filled = found.X, found.hidden["all"], found.filled["scaledgd"]
 
     def picture(title: str, values: Array, **how: Any) -> report.HeatMap:
-        return report.HeatMap(title, values.T, "time", "sensor", found.data.times, **how)
+        times, sensors = found.data.times, found.data.sensors
+        return report.HeatMap(title, values.T, "time", "sensor", times, sensors, **how)
 
     bounds: dict[str, Any] = {"low": 0.0, "high": float(X.max()), "unit": "mg/L"}
     error = np.where(hidden, filled - X, np.nan)
+    # a few large errors would make all others white
+    high = float(np.quantile(np.abs(error[hidden]), 0.98))
     return report.Section(
         "Before and after",
         report.Beside(picture("Given", found.table, **bounds), picture("Filled", filled, **bounds)),
         report.Beside(
             picture("True", X, **bounds),
-            picture("Filled less true, hidden cells", error, diverging=True, unit="mg/L"),
+            picture(
+                "Filled less true, hidden readings",
+                error,
+                low=-high,
+                high=high,
+                diverging=True,
+                unit="mg/L",
+                caption=f"Colours end at {high:.2g} mg/L; 2 % of the errors are larger.",
+            ),
         ),
     )
 
 
 def _fit(found: Demonstration) -> report.Section:
-    values, history = found.model.singular_values_, found.model.history_
-    spectrum = report.Curve("singular values", np.arange(1, len(values) + 1), values)
-    descent = report.Curve("loss", [r["t"] for r in history], [r["value"] for r in history])
-    return report.Section(
-        "The fit",
-        report.Text(f"{found.model.status_}."),
-        report.Beside(
-            report.Chart("Spectrum", "k", "σ_k", [spectrum], log_y=True),
-            report.Chart("Convergence", "iteration", "loss", [descent], log_y=True),
-        ),
+    model = found.model
+    ended = "converged" if model.converged_ else "stopped before it converged"
+    text = report.Text(
+        f"{model.rank_} patterns over time, common to all sensors, were found; readings of the "
+        f"hours before and after count too. The fit {ended} after {model.n_iter_} iterations."
     )
+    charts = [chart for chart in (spectrum_chart(model), descent_chart(model)) if chart is not None]
+    return report.Section("The fit", text, report.Beside(*charts))
 
 
 def draw(found: Demonstration, path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...estimators.plausible import ColumnValues, Plausible
 from ...kernels import backend
 from .. import fits
 from ..failures import Failure, shown
@@ -31,11 +32,12 @@ from ..readers.long import (
 )
 from ..writers.files import check_named_columns, open_outputs
 from ..writers.long import open_long_writer, value_name
-from ..writers.outliers import write_long_outliers
+from ..writers.outliers import write_long_cells, write_long_outliers
 from ..writers.pictures import Picture
 from ..writers.report_page import write_report
 from .options import TableOptions
 from .summary import Summary
+from .tables import ONE_DEVIATION
 
 if TYPE_CHECKING:
     from ...estimators.local_observations import LocalObservations
@@ -50,13 +52,15 @@ def run(options: TableOptions) -> Summary:
     """Read, fit and write a long file; return what happened."""
     check_named_columns("-o", options.out)
     reader, pairs = _open(options)
-    with open_outputs(options.out, options.outliers) as (file, outlier_file):
+    outputs = open_outputs(options.out, options.outliers, options.second)
+    with outputs as (file, outlier_file, second_file):
         entries = _read(options, reader)
         known, axes = _observed(options, entries)
         wanted = _wanted(options, entries, axes)
         if not options.robust:
             entries = replace(entries, rows=None, columns=None, values=None)  # to free memory
         before, pictures = _described(known), {}
+        plausible = None if options.raw else _plausible(known)
         if options.report is not None:
             pictures["input"] = _picture_of_values(known)
         handed = [known]  # so that the fit can free the cells after copying them
@@ -69,14 +73,31 @@ def run(options: TableOptions) -> Summary:
         if isinstance(fitted, Cleaned):
             limit = fitted.limit(wanted.columns)
             also["failed"] = fitted.failed
-            also["outliers"] = _outliers(options, reader, entries, values, limit, outlier_file)
+            wrong = _outliers(options, reader, entries, values, limit, outlier_file)
+            also["outliers"] = len(wrong)
+            if options.only_outliers:
+                chosen = np.isnan(entries.values)
+                chosen[wrong] = True
+                wanted, values = wanted.some(chosen), values[chosen]
+            else:
+                plausible = None
+        if plausible is not None:
+            values = fitted._clipped(plausible.values(values[:, None])[:, 0])
+        second = _Second(options, fitted, plausible)
+        if pairs is None:
+            second.add_places(axes, wanted, values)
         with progress_bar("writing", options.verbose) as progress:
             if pairs is None:
                 assert reader is not None
                 _write_filled(options.out, reader, wanted, values, file, progress)
             else:
                 name = value_name(reader)
-                wanted = _write_pairs(options.out, pairs, name, axes, fitted, file, progress)
+                wanted = _write_pairs(
+                    options.out, pairs, name, axes, fitted, second, file, progress
+                )
+        if second_file is not None and options.second is not None:
+            second.write(second_file, options.second, reader or pairs)
+            also["intervals"] = str(options.second)
         if options.report is not None:
             pictures["estimates"] = _picture_of_estimates(before["shape"], fitted)
         summary = Summary(
@@ -87,6 +108,7 @@ def run(options: TableOptions) -> Summary:
             fitted=fitted,
             pictures=pictures,
             notes=wanted.notes(),
+            assumed=list(getattr(reader, "assumed", ())),
             also=wanted.facts() | also,
             **before,
         )
@@ -98,7 +120,9 @@ def run(options: TableOptions) -> Summary:
 def _open(options: TableOptions) -> tuple[LongReader | None, LongReader | None]:
     """Open the long file, None for Matrix Market, and the pairs to predict, if any."""
     dialect = options.dialect()
-    reader = None if options.long is None else open_long(options.file, options.long, dialect)
+    reader = None
+    if options.long:
+        reader = open_long(options.file, options.long, dialect, options.sheet)
     if options.predict is None:
         return reader, None
     return reader, open_pairs(options.predict, reader, options.file, dialect)
@@ -198,6 +222,67 @@ def _without_duplicates(
     return known.some(order[starts if options.duplicates == "first" else ends])
 
 
+def _plausible(known: LocalObservations) -> Plausible:
+    """What values the file holds."""
+    seen = ColumnValues(1)
+    seen.add_rows(known.y[:, None])
+    return seen.found()
+
+
+class _Second:
+    """Collects intervals and standard deviations of cells, and writes them.
+
+    Parameters
+    ----------
+    options : TableOptions
+    fitted : Fitted
+    plausible : Plausible, optional
+        Bounds of the intervals.
+    """
+
+    def __init__(self, options: TableOptions, fitted: Fitted, plausible: Plausible | None) -> None:
+        self.options, self.fitted, self.plausible = options, fitted, plausible
+        self.names: tuple[list[Any], list[Any]] = ([], [])
+        self.values: dict[str, list[Any]] = {}
+
+    def add(self, names: tuple[pa.Array, ...], index: tuple[Array, ...], values: Array) -> None:
+        """Add cells: the names of their rows and columns, and their positions in the fit."""
+        options = self.options
+        if options.second is None:
+            return
+        found: dict[str, Array] = {"value": values}
+        if options.interval is not None:
+            sides = self.fitted.bounds(index, options.interval)
+            if self.plausible is not None:
+                place = np.zeros(len(values), dtype=int)
+                sides = tuple(self.plausible.values(x, place, rounded=False) for x in sides)
+            found |= dict(zip(("lower", "upper"), sides, strict=True))
+        if options.std:
+            low, high = self.fitted.bounds(index, ONE_DEVIATION)
+            found["std"] = (high - low) / 2
+        for side, part in zip(self.names, names, strict=True):
+            side.append(decoded(part))
+        for title, part in found.items():
+            self.values.setdefault(title, []).append(part)
+
+    def add_places(self, axes: Axes, wanted: Wanted, values: Array) -> None:
+        """Add the cells that are wanted of a long file."""
+        if self.options.second is None:
+            return
+        assert wanted.codes is not None
+        names = tuple(
+            axis.names.take(pa.array(code)) for axis, code in zip(axes, wanted.codes, strict=True)
+        )
+        self.add(names, (wanted.rows, wanted.columns), values)
+
+    def write(self, file: IO[bytes], path: Path, reader: LongReader | None) -> None:
+        assert reader is not None
+        titles = [reader.names[k] for k in reader.at[:2] if k is not None]
+        names = [pa.chunked_array(side).combine_chunks() for side in self.names]
+        values = {title: np.concatenate(parts) for title, parts in self.values.items()}
+        write_long_cells(file, path, dict(zip(titles, names, strict=True)), values)
+
+
 def _described(known: LocalObservations) -> dict[str, Any]:
     """Return what the summary says about the known cells."""
     sides = zip(("rows", "columns"), known.coordinates, strict=True)
@@ -236,6 +321,8 @@ class Wanted:
         Number of entries without a value.
     unknown : tuple of int
         Number of rows, and of columns, without any value.
+    codes : pair of integer arrays of the same shape, optional
+        Positions of their names.
     """
 
     position: Array
@@ -243,6 +330,13 @@ class Wanted:
     columns: Array
     missing: int
     unknown: tuple[int, ...]
+    codes: tuple[Array, ...] | None = None
+
+    def some(self, chosen: Array) -> Wanted:
+        """Return some of the entries."""
+        codes = None if self.codes is None else tuple(code[chosen] for code in self.codes)
+        at, rows, columns = (x[chosen] for x in (self.position, self.rows, self.columns))
+        return Wanted(at, rows, columns, self.missing, self.unknown, codes)
 
     def facts(self) -> dict[str, int]:
         return dict(zip(("unknown_rows", "unknown_columns"), self.unknown, strict=True))
@@ -265,7 +359,8 @@ def _wanted(options: TableOptions, entries: LongEntries, axes: Axes) -> Wanted:
     codes = entries.rows[position], entries.columns[position]
     i, j = (axis.place[k] for axis, k in zip(axes, codes, strict=True))
     unknown = tuple(len(np.unique(k[at < 0])) for k, at in zip(codes, (i, j), strict=True))
-    return Wanted(position, i, j, missing, unknown)
+    kept = codes if options.second is not None or options.robust else None
+    return Wanted(position, i, j, missing, unknown, kept)
 
 
 # ---- what is written
@@ -293,13 +388,13 @@ def _outliers(
     low: Array,
     limit: Array | float,
     file: IO[bytes] | None,
-) -> int:
-    """Count the entries that differ by more than `limit` from the low-rank part; write them."""
+) -> Array:
+    """Return the entries that differ by more than `limit` from the low-rank part; write them."""
     deviation = entries.values - low
     wrong = np.flatnonzero(np.abs(deviation) > limit)
     if file is not None and options.outliers is not None and reader is not None:
         write_long_outliers(file, options.outliers, reader, entries, wrong, deviation[wrong])
-    return len(wrong)
+    return wrong
 
 
 def _write_pairs(
@@ -308,10 +403,15 @@ def _write_pairs(
     name: str,
     axes: Axes,
     fitted: Fitted,
+    second: _Second,
     file: IO[bytes],
     progress: Progress,
 ) -> Wanted:
-    """Write the pairs with their estimates, in a column called `name` if they have none."""
+    """Write the pairs with their estimates, in a column called `name` if they have none.
+
+    Estimates that somebody asked for are not rounded: whole stars would put many items of a
+    user in no order.
+    """
     unknown: tuple[set[Any], set[Any]] = (set(), set())
     count = 0
     with open_long_writer(file, out, pairs, name) as write:
@@ -324,6 +424,11 @@ def _write_pairs(
             if batch.values is not None:
                 at = np.flatnonzero(np.isnan(batch.values))
             count += len(at)
-            write(batch, at, fitted.at(i[at], j[at]))
+            values = fitted.at(i[at], j[at])
+            if second.plausible is not None:
+                values = second.plausible.values(values[:, None], rounded=False)[:, 0]
+            write(batch, at, values)
+            picked = tuple(x.take(pa.array(at)) for x in names)
+            second.add(picked, (i[at], j[at]), values)
     none = np.empty(0, dtype=np.int64)
     return Wanted(none, none, none, count, tuple(map(len, unknown)))

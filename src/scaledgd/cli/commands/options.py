@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hi
 import typer
 
 from ..failures import Failure, within
-from ..formats import TEXT, format_of
+from ..formats import ARRAYS, format_of
 
 if TYPE_CHECKING:
     from ..fits import Settings
@@ -74,7 +74,9 @@ def _bounds(text: str) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _long_columns(text: str) -> tuple[str, str, str]:
+def _long_columns(text: str) -> tuple[str, ...]:
+    if text == "none":
+        return ()
     names = next(csv.reader([text]), [])
     if len(names) != 3:
         raise Failure(f"--long takes three columns, ROW,COLUMN,VALUE, not {text!r}")
@@ -113,7 +115,8 @@ class TableOptions:
     file: Annotated[
         Path,
         typer.Argument(
-            help="CSV or TSV (also .gz), Parquet, Feather, NPY, NPZ or Matrix Market, by suffix.",
+            help="CSV or TSV (also .gz), Excel (.xlsx), Parquet, Feather, NPY, NPZ or Matrix "
+            "Market, by suffix.",
             metavar="FILE",
             show_default=False,
         ),
@@ -161,7 +164,15 @@ class TableOptions:
         str | None,
         typer.Option(
             help="The column of the times of the rows, by name or position from 1; none if there "
-            "is none. By default it is found by looking. It is written back unchanged.",
+            "is none. By default it is detected. It is written back unchanged.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    index: Annotated[
+        str | None,
+        typer.Option(
+            help="The column that names the rows, by name or position from 1. It is not filled, "
+            "and names the rows in the files of --outliers and --interval.",
             metavar="COLUMN",
         ),
     ] = None
@@ -169,6 +180,45 @@ class TableOptions:
         Any,
         typer.Option(
             help="Bounds of the estimates: 1,5 or 0, or ,100.", metavar="LO,HI", parser=_bounds
+        ),
+    ] = None
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Write estimates as they are. By default they are values that the column could "
+            "hold: integers among integers, true or false among these, nothing negative where "
+            "nothing is, nothing outside a scale such as 1 to 5, and as many decimals as the "
+            "column has.",
+        ),
+    ] = False
+    only_outliers: Annotated[
+        bool,
+        typer.Option(
+            "--only-outliers/--low-rank",
+            help="Repair the outliers, fill the missing cells and leave all others untouched; or "
+            "write the low-rank part of every cell.",
+        ),
+    ] = True
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            help="Write a second file, OUT with .interval in its name, with an interval for every "
+            "filled cell that contains the value with this probability: 0.9.",
+            metavar="LEVEL",
+        ),
+    ] = None
+    std: Annotated[
+        bool,
+        typer.Option("--std", help="Write standard deviations to that second file."),
+    ] = False
+    tol: Annotated[float, typer.Option(help="Relative accuracy of the fit.", metavar="TOL")] = 1e-9
+    max_time: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds to fit, at most; the best fit until then is used. By default there is "
+            "no limit.",
+            metavar="SECONDS",
         ),
     ] = None
     seed: Seed = 0
@@ -184,7 +234,8 @@ class TableOptions:
         Any,
         typer.Option(
             help="FILE is a long file, with one value per line. Give the columns of row names, "
-            "column names and values, by name or position from 1. It is never made dense.",
+            "column names and values, by name or position from 1. It is never made dense. With "
+            "none, a file that looks like one is read as a table.",
             metavar="ROW,COL,VALUE",
             parser=_long_columns,
         ),
@@ -206,12 +257,28 @@ class TableOptions:
     delimiter: Annotated[
         str | None,
         typer.Option(
-            help="Cell separator: a character, or tab or space. By default it follows from the "
-            "suffix.",
+            help="Cell separator: a character, or tab or space. By default it is detected.",
             metavar="CHAR",
         ),
     ] = None
-    decimal: Annotated[str, typer.Option(help="Decimal mark.", metavar="CHAR")] = "."
+    decimal: Annotated[
+        str | None,
+        typer.Option(help="Decimal mark. By default it is detected.", metavar="CHAR"),
+    ] = None
+    thousands: Annotated[
+        str | None,
+        typer.Option(
+            help="Separator of thousands, or none. By default it is detected.",
+            metavar="CHAR",
+        ),
+    ] = None
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            help="Which sheet of an Excel workbook; by default the first that is not empty.",
+            metavar="NAME",
+        ),
+    ] = None
     header: Annotated[
         bool | None,
         typer.Option(
@@ -255,6 +322,18 @@ class TableOptions:
         Path | None,
         typer.Option(help="Also write an HTML page about the data and the fit.", metavar="PAGE"),
     ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="The address of a Dask scheduler, whose workers read FILE, a pattern such as "
+            "'parts/*.parquet', with --long; OUT is then a folder of Parquet files.",
+            metavar="ADDRESS",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(help="The same with this many processes on this machine.", min=1, metavar="N"),
+    ] = None
     force: Annotated[
         bool, typer.Option("--force", help="Replace existing files, also FILE if it is OUT.")
     ] = False
@@ -270,11 +349,27 @@ class TableOptions:
     @property
     def is_long(self) -> bool:
         """Whether the input is read as single cells, not as a table."""
-        return self.long is not None or self.predict is not None
+        return bool(self.long) or self.predict is not None
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the input is many files, which several processes read."""
+        return self.cluster is not None or self.workers is not None
 
     @property
     def verbose(self) -> int:
-        return 0 if self.quiet else 1
+        return 0 if self.quiet else 2
+
+    @property
+    def second(self) -> Path | None:
+        """The file of intervals and standard deviations; None if there is none."""
+        if self.interval is None and not self.std:
+            return None
+        form = format_of(self.out)
+        stem = self.out.name.removesuffix(".gz")
+        stem = stem[: len(stem) - len(form.suffix)]
+        suffix = ".csv" if form.kind in (*ARRAYS, "excel") else form.suffix
+        return self.out.with_name(f"{stem}.interval{suffix}")
 
     def settings(self) -> Settings:
         """Return the options of the fit."""
@@ -288,6 +383,8 @@ class TableOptions:
             clip=self.clip,
             seed=self.seed,
             hold_out=self.hold_out,
+            tol=self.tol,
+            max_time=self.max_time,
             verbose=self.verbose,
         )
 
@@ -295,18 +392,26 @@ class TableOptions:
         """Return the options of delimited text."""
         from ..readers.dialect import Dialect
 
-        return Dialect(*self._marks(), self.header, tuple(self.missing or ()))
+        thousands = self.thousands or ""
+        if thousands not in ("", "none", " "):
+            thousands = _character("--thousands", thousands)
+        return Dialect(*self._marks(), self.header, tuple(self.missing or ()), thousands)
 
     def _marks(self) -> tuple[str, str]:
-        usual = TEXT.get(format_of(self.file).suffix, ",")
-        delimiter = _character("--delimiter", self.delimiter or usual)
-        return delimiter, _character("--decimal", self.decimal)
+        """The marks that were given; empty if they are to be found."""
+        delimiter = _character("--delimiter", self.delimiter) if self.delimiter else ""
+        return delimiter, _character("--decimal", self.decimal) if self.decimal else ""
 
     def __post_init__(self) -> None:
         seed_in_range(self.seed)
         within("--hold-out", self.hold_out, 0, 0.5)
+        within("--tol", self.tol, 0, 1)
+        if self.interval is not None and not 0 < self.interval < 1:
+            raise Failure(f"--interval must be between 0 and 1, such as 0.9, not {self.interval:g}")
+        if self.max_time is not None and not self.max_time > 0:
+            raise Failure(f"--max-time must be a number of seconds, not {self.max_time:g}")
         delimiter, decimal = self._marks()
-        if delimiter == decimal:
+        if delimiter and delimiter == decimal:
             raise Failure("--delimiter and --decimal are the same character; give two")
 
 
@@ -316,6 +421,7 @@ class CompleteOptions(TableOptions):
 
     robust = False
     outliers: Path | None = field(default=None, init=False)
+    only_outliers: bool = field(default=True, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,6 +430,8 @@ class CleanOptions(TableOptions):
 
     robust = True
     hold_out: float = field(default=0.0, init=False)
+    cluster: str | None = field(default=None, init=False)
+    workers: int | None = field(default=None, init=False)
     predict: Path | None = field(default=None, init=False)
     center: Annotated[
         Side,

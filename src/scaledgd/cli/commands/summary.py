@@ -39,6 +39,8 @@ class Summary:
         `Picture` objects by title, for the report.
     notes : list of str
         Warnings, such as empty columns.
+    assumed : list of str
+        What was found by looking at the file, and how to override it.
     also : dict
         Further facts for scripts.
     """
@@ -56,6 +58,7 @@ class Summary:
     counts: dict[str, Array] = field(default_factory=dict)
     pictures: dict[str, Picture] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
     also: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -89,6 +92,7 @@ class Summary:
             "iterations": model.n_iter_,
             "held_out": None,
             "seconds": round(seconds, 3),
+            "assumed": self.assumed,
             "warnings": self.warnings,
         }
         if accuracy is not None:
@@ -105,7 +109,7 @@ class Summary:
     def lines(self, seconds: float) -> list[str]:
         """Return the lines that the command prints."""
         facts, accuracy = self.facts(seconds), self.fitted.accuracy
-        units = " in standardised units" if self.fitted.standardised else ""
+        units = " in standard deviations of the columns" if self.fitted.standardised else ""
         lines = [self._size_line()]
         passed = [n for n in self.also.get("passed_through", ()) if n != self.also.get("date")]
         if passed:
@@ -131,8 +135,9 @@ class Summary:
                 f"{self.also['outliers']:,} outliers ({_percent(share)} of the observed cells)"
             )
         verb = "filled" if self.command == "complete" else "cleaned, and filled"
+        also = f", {self.also['intervals']}" if "intervals" in self.also else ""
         cells = "cell" if self.missing == 1 else "cells"
-        lines.append(f"{verb} {self.missing:,} {cells} in {seconds:.1f} s: {self.out}")
+        lines.append(f"{verb} {self.missing:,} {cells} in {seconds:.1f} s: {self.out}{also}")
         return lines
 
     def _size_line(self) -> str:

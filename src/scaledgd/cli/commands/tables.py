@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from ...estimators.plausible import ANY
 from .. import fits
 from ..failures import Failure, listed
 from ..fits import Cleaned, Fitted
@@ -17,14 +18,19 @@ from ..readers.dates import AUTO, NONE
 from ..readers.opening import open_table
 from ..readers.survey import Survey, survey
 from ..writers.files import open_outputs
-from ..writers.outliers import open_outlier_writer
+from ..writers.outliers import open_cell_writer
 from ..writers.pictures import Picture
-from ..writers.report_page import write_report
+from ..writers.report_page import LEVEL, Series, write_report
 from ..writers.tables import check_table_format, dropped_columns, open_table_writer
 from .options import TableOptions
 from .summary import Summary
 
 Array = Any
+
+SHOWN, WINDOW, MOST_KEPT = 4, 300, 100_000
+"""Columns that the report shows, rows of each, and rows that are kept for that."""
+ONE_DEVIATION = 0.6826894921370859
+"""Probability that a normal variable is within one standard deviation of its mean."""
 
 
 def run(options: TableOptions) -> Summary:
@@ -32,17 +38,34 @@ def run(options: TableOptions) -> Summary:
     date = options.date or AUTO
     named = None if date in (AUTO, NONE) else date
     table = open_table(
-        options.file, options.dialect(), list(options.text or ()), options.array, named
+        options.file,
+        options.dialect(),
+        list(options.text or ()),
+        options.array,
+        named,
+        options.index,
+        options.sheet,
     )
     check_table_format(options.out, table)
-    with open_outputs(options.out, options.outliers) as (file, outlier_file):
+    outputs = open_outputs(options.out, options.outliers, options.second)
+    with outputs as (file, outlier_file, second_file):
         with progress_bar("reading", options.verbose) as progress:
-            found, sample, drawn = survey(table, options.fit_rows, options.seed, progress, date)
+            found, sample, drawn = survey(
+                table,
+                options.fit_rows,
+                options.seed,
+                progress,
+                date,
+                options.index,
+                wide=options.long is not None,
+            )
         observed, missing = _counted(options, table, found)
+        _check_second(options, found)
         pictures = _Pictures(options, found, sample)
         fitted = _fit(options, found, sample, drawn)
         del sample
-        outliers = _write(options, table, found, fitted, pictures, file, outlier_file)
+        cells = _Cells(options, table, found, fitted, pictures)
+        cells.write(file, outlier_file, second_file)
         summary = Summary(
             options.command,
             options.file,
@@ -56,19 +79,26 @@ def run(options: TableOptions) -> Summary:
             times=None if found.dates is None else found.dates.times,
             pictures=pictures.by_title,
             notes=_notes(options, table, found),
+            assumed=list(table.assumed),
             also={
                 "passed_through": [table.names[j] for j in found.passed_through],
                 "left_empty": [table.names[j] for j in found.empty],
                 "rows_fitted": found.fitted_rows,
                 "date": None if found.dates is None else table.names[found.dates.column],
                 "smooth": fitted.smooth if table.order == 2 else "none",
-                **({"outliers": outliers} if options.robust else {}),
+                **({"outliers": cells.outliers} if options.robust else {}),
                 **({"failed": fitted.failed} if isinstance(fitted, Cleaned) else {}),
+                **({"intervals": str(options.second)} if options.second is not None else {}),
             },
         )
         if options.report is not None:
-            write_report(options.report, summary)
+            write_report(options.report, summary, pictures.series(fitted, summary.times))
     return summary
+
+
+def _check_second(options: TableOptions, found: Survey) -> None:
+    if options.second is not None and found.fitted_rows < found.rows:
+        raise Failure(f"--interval and --std need a fit of all rows: give --fit-rows {found.rows}")
 
 
 def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[int, int]:
@@ -169,42 +199,120 @@ class _Rows:
         return new
 
 
-def _write(
-    options: TableOptions,
-    table: TableReader,
-    found: Survey,
-    fitted: Fitted,
-    pictures: _Pictures,
-    file: IO[bytes],
-    outlier_file: IO[bytes] | None,
-) -> int:
-    """Fill or clean all rows; return the number of outliers."""
-    holes = {j for j, n in zip(found.used, found.missing, strict=False) if n}
-    floating = set(found.used) if options.robust else holes
-    outliers, rows = 0, _Rows(fitted, found)
-    with (
-        open_outlier_writer(outlier_file, options.outliers, table, found) as outlier_writer,
-        open_table_writer(file, options.out, table, found, floating) as out,
-        progress_bar("writing", options.verbose) as progress,
-    ):
-        for batch in table.batches(progress):
-            X = batch.values[:, found.used] if table.order == 2 else batch.values
-            if isinstance(fitted, Cleaned):
-                new = rows.estimated(X, batch.first, np.ones(len(X), dtype=bool))
-                changed = np.ones(X.shape, dtype=bool)
-                deviation = X - new
-                wrong = np.abs(deviation) > fitted.limit(slice(None))
-                outliers += int(wrong.sum())
-                if outlier_writer is not None:
-                    outlier_writer.write(batch, deviation, wrong)
-                pictures.add(batch.first, X, new, np.where(wrong, new + deviation, new))
-            else:
-                changed = np.isnan(X)
-                holes = np.any(changed.reshape(len(X), -1), axis=1)
-                new = np.where(changed, rows.estimated(X, batch.first, holes), X)
-                pictures.add(batch.first, X, new)
-            out.write(batch, new, changed)
-    return outliers
+@dataclass(eq=False)
+class _Cells:
+    """Fill or clean all rows, and write them.
+
+    Attributes
+    ----------
+    options : TableOptions
+    table : TableReader
+    found : Survey
+    fitted : Fitted
+    pictures : _Pictures
+    outliers : int
+        The number of outliers so far.
+    """
+
+    options: TableOptions
+    table: TableReader
+    found: Survey
+    fitted: Fitted
+    pictures: _Pictures
+    outliers: int = 0
+    _in_fit: int = 0
+
+    def write(
+        self, file: IO[bytes], outlier_file: IO[bytes] | None, second_file: IO[bytes] | None
+    ) -> None:
+        options, table, found = self.options, self.table, self.found
+        holes = {j for j, n in zip(found.used, found.missing, strict=False) if n}
+        estimated = set(found.used) if options.robust else holes
+        places = self._places()
+        rows = _Rows(self.fitted, found)
+        titles = ["value", *self._titles()]
+        with (
+            open_cell_writer(outlier_file, options.outliers, table, found, ["value"]) as outliers,
+            open_cell_writer(second_file, options.second, table, found, titles) as second,
+            open_table_writer(file, options.out, table, found, estimated, places) as out,
+            progress_bar("writing", options.verbose) as progress,
+        ):
+            for batch in table.batches(progress):
+                X = batch.values[:, found.used] if table.order == 2 else batch.values
+                new, changed = self._estimated(batch, X, rows, outliers)
+                out.write(batch, new, changed)
+                places = self._rows_of_fit(batch.first, X)
+                self.pictures.keep(X, new, changed, places)
+                if second is not None:
+                    second.write(batch, changed, new[changed], *self._sides(places, changed))
+
+    @property
+    def _bare(self) -> bool:
+        """Whether estimates are written as they are."""
+        options = self.options
+        return options.raw or (options.robust and not options.only_outliers)
+
+    def _places(self) -> list[int | None]:
+        """Decimal places of the used columns; None where they are not rounded."""
+        plausible = self.found.plausible
+        if self._bare or plausible is None or self.table.order > 2:
+            return [None] * len(self.found.used)
+        return [None if n == ANY else int(n) for n in plausible.places]
+
+    def _estimated(self, batch: Any, X: Array, rows: _Rows, outliers: Any) -> tuple[Array, Array]:
+        """Return rows with estimates, and where these are."""
+        fitted, robust = self.fitted, isinstance(self.fitted, Cleaned)
+        changed = np.isnan(X)
+        wanted = np.any(changed.reshape(len(X), -1), axis=1)
+        estimates = rows.estimated(X, batch.first, wanted | robust)
+        if isinstance(fitted, Cleaned):
+            deviation = X - estimates
+            wrong = np.abs(deviation) > fitted.limit(slice(None))
+            self.outliers += int(wrong.sum())
+            if outliers is not None:
+                outliers.write(batch, wrong, deviation[wrong])
+            with_outliers = np.where(wrong, estimates + deviation, estimates)
+            self.pictures.add(batch.first, X, estimates, with_outliers)
+            changed = changed | wrong if self.options.only_outliers else np.ones_like(changed)
+        if not self._bare and self.found.plausible is not None:
+            # what was observed stays, to the last digit
+            estimates = self.found.plausible.values(estimates)
+            estimates = fitted._clipped(estimates)
+        new = np.where(changed, estimates, X)
+        if not robust:
+            self.pictures.add(batch.first, X, new)
+        return new, changed
+
+    def _titles(self) -> list[str]:
+        bounds = ["lower", "upper"] if self.options.interval is not None else []
+        return [*bounds, *(["std"] if self.options.std else [])]
+
+    def _rows_of_fit(self, first: int, X: Array) -> Array:
+        """Return which rows of the fit the rows of a batch are; −1 if they are not in it."""
+        if self.found.fitted_rows < self.found.rows:
+            return np.full(len(X), -1)
+        if self.found.dates is not None:
+            return first + np.arange(len(X))
+        # the fit knows only rows that have a value
+        known = ~np.all(np.isnan(X.reshape(len(X), -1)), axis=1)
+        row = np.where(known, self._in_fit + np.cumsum(known) - 1, -1)
+        self._in_fit += int(known.sum())
+        return row
+
+    def _sides(self, places: Array, chosen: Array) -> list[Array]:
+        """Return bounds and standard deviations of some cells of a batch."""
+        rows, *others = np.nonzero(chosen)
+        index = (places[rows], *others)
+        sides: list[Array] = []
+        if self.options.interval is not None:
+            sides += self.fitted.bounds(index, self.options.interval)
+            if not self._bare and self.found.plausible is not None:
+                columns = others[0] if self.table.order == 2 else np.zeros(len(rows), dtype=int)
+                sides = [self.found.plausible.values(x, columns, rounded=False) for x in sides]
+        if self.options.std:
+            low, high = self.fitted.bounds(index, ONE_DEVIATION)
+            sides.append((high - low) / 2)
+        return sides
 
 
 class _Pictures:
@@ -212,8 +320,15 @@ class _Pictures:
 
     def __init__(self, options: TableOptions, found: Survey, sample: Array) -> None:
         self.by_title: dict[str, Picture] = {}
+        self._kept: list[tuple[Array, ...]] = []
+        self._shown: list[int] = []
         if options.report is None:
             return
+        if len(found.shape) == 2:
+            # where most is missing; where nothing is, anywhere
+            most = np.argsort(-found.missing, kind="stable")[:SHOWN]
+            spread = np.linspace(0, found.shape[1] - 1, SHOWN).astype(int)
+            self._shown = sorted({*(most if found.missing.any() else spread).tolist()})
         titles = ["input", "low-rank part" if options.robust else "filled"]
         titles += ["outliers"] if options.robust else []
         width = int(np.prod(found.shape[1:]))
@@ -223,6 +338,39 @@ class _Pictures:
             warnings.simplefilter("ignore")  # about columns without a value in the sample
             self._mean, deviation = np.nanmean(flat, axis=0), np.nanstd(flat, axis=0)
         self._deviation = np.where(deviation > 0, deviation, 1.0)
+
+    def keep(self, before: Array, after: Array, changed: Array, places: Array) -> None:
+        """Keep some columns, to show what they were filled with."""
+        if self._shown and sum(len(part[0]) for part in self._kept) < MOST_KEPT:
+            parts = (x[:, self._shown] for x in (before, after, changed))
+            self._kept.append((*parts, places))
+
+    def series(self, fitted: Fitted, times: Array | None) -> list[Series]:
+        """Return the rows around most new cells of the columns that were kept."""
+        if not self._kept:
+            return []
+        before, after, changed, places = (
+            np.concatenate(part) for part in zip(*self._kept, strict=True)
+        )
+        result = []
+        for k, j in enumerate(self._shown):
+            count = np.concatenate([[0], np.cumsum(changed[:, k])])
+            last = max(0, len(changed) - WINDOW)
+            inside = count[np.minimum(np.arange(last + 1) + WINDOW, len(changed))]
+            begin = int(np.argmax(inside - count[: last + 1]))
+            rows = np.arange(begin, min(begin + WINDOW, len(changed)))
+            new = changed[rows, k]
+            if not new.any():
+                continue
+            sides = np.full((2, len(rows)), np.nan)
+            at = places[rows][new]
+            sides[:, new] = fitted.bounds((at, np.full(len(at), j)), LEVEL)
+            x = rows if times is None else times[rows]
+            kept = np.where(new, np.nan, before[rows, k])
+            wrong = np.where(new, before[rows, k], np.nan)
+            filled = np.where(new, after[rows, k], np.nan)
+            result.append(Series(j, x, kept, filled, wrong, sides[0], sides[1]))
+        return result
 
     def add(
         self, first: int, before: Array, after: Array, with_outliers: Array | None = None

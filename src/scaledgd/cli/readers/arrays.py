@@ -36,6 +36,8 @@ class ArrayTable:
 
     text_columns: set[int] = frozenset()  # type: ignore[assignment]
     missing_hint = "NaN marks missing cells; if a number does, name it with --missing NUMBER"
+    assumed: list[str] = []  # noqa: RUF012  (never changed)
+    mixed: list[str] = []  # noqa: RUF012
 
     def __init__(self, path: Path, kind: str, dialect: Dialect, name: str | None) -> None:
         self.path, self.dialect = path, dialect

@@ -44,6 +44,8 @@ class ArrowTable:
     """
 
     order = 2
+    assumed: list[str] = []  # noqa: RUF012  (never changed)
+    mixed: list[str] = []  # noqa: RUF012
     missing_hint = (
         "null and NaN mark missing cells; if a number does, name it with --missing NUMBER"
     )
@@ -145,10 +147,20 @@ class ArrowTable:
         self, batch: ArrowRows, new: dict[int, Array], schema: pa.Schema
     ) -> pa.RecordBatch:
         arrays = [
-            nullable(new[j]).cast(field.type) if j in new else batch.columns.column(j)
+            nullable(_in_range(new[j], field.type)).cast(field.type)
+            if j in new
+            else batch.columns.column(j)
             for j, field in enumerate(schema)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_range(values: Array, kind: pa.DataType) -> Array:
+    """Values that an integer type can hold."""
+    if not pa.types.is_integer(kind):
+        return values
+    bounds = np.iinfo(kind.to_pandas_dtype())
+    return np.clip(values, bounds.min, bounds.max)
 
 
 def _numeric(kind: pa.DataType) -> bool:

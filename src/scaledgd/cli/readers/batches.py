@@ -48,6 +48,9 @@ class TableReader(Protocol):
         Number of modes: 2 for a table.
     missing_hint : str
         How missing cells can be marked, for messages.
+    assumed, mixed : list of str
+        What was found by looking, and warnings about columns with several units; complete
+        after one pass.
     """
 
     path: Path
@@ -55,6 +58,12 @@ class TableReader(Protocol):
     text_columns: set[int]
     order: int
     missing_hint: str
+
+    @property
+    def assumed(self) -> list[str]: ...
+
+    @property
+    def mixed(self) -> list[str]: ...
 
     def batches(self, progress: Progress) -> Iterator[Any]:
         """Yield all rows as `RowBatch` objects."""

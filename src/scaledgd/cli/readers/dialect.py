@@ -17,6 +17,7 @@ MISSING = (
     "",
     *("#N/A", "#NA", "<NA>", "N/A", "n/a", "NA", "na", "NaN", "nan", "NAN", "-nan", "-NaN"),
     *("NULL", "null", "Null", "None", "none", "#N/A N/A", "1.#QNAN", "-1.#IND"),
+    *("-", "--", "–", "—", "?", "."),
 )
 """Words for a missing cell."""
 BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
@@ -30,11 +31,13 @@ class Dialect:
     Attributes
     ----------
     delimiter, decimal : str
-        One character each.
+        One character each; empty if they are to be found by looking at the file.
     header : bool, optional
         Whether the first record holds names. None decides by its cells.
     missing : tuple of str
         Words for a missing cell, in addition to `MISSING`.
+    thousands : str
+        The separator of thousands; empty finds it by looking, "none" means that there is none.
 
     Examples
     --------
@@ -48,6 +51,7 @@ class Dialect:
     decimal: str = "."
     header: bool | None = None
     missing: tuple[str, ...] = ()
+    thousands: str = ""
 
     @cached_property
     def _missing_words(self) -> pa.Array:

@@ -18,8 +18,9 @@ from .arrow import ArrowTable, column_floats
 from .batches import Progress
 from .dialect import Dialect, are_numbers, to_floats
 from .files import find_column
+from .notation import PLAIN, find_notation
 from .text import TextBlock, TextFile
-from .text_table import refuse_word
+from .text_table import LOOK, refuse_word
 
 Array = Any
 Columns = tuple[int, int, int | None]
@@ -76,9 +77,12 @@ class LongReader(Protocol):
 class LongText:
     """A long file of delimited text."""
 
-    def __init__(self, path: Path, dialect: Dialect, at: Columns) -> None:
-        self.path, self.file, self.dialect, self.at = path, TextFile(path, dialect), dialect, at
-        self.names = self.file.names
+    def __init__(
+        self, path: Path, dialect: Dialect, at: Columns, data: bytes | None = None
+    ) -> None:
+        self.path, self.file, self.at = path, TextFile(path, dialect, data), at
+        self.dialect, self.names = self.file.dialect, self.file.names
+        self.notation = PLAIN
 
     def batches(self, progress: Progress) -> Iterator[LongBatch]:
         i, j, _ = self.at
@@ -90,12 +94,26 @@ class LongText:
         k = self.at[2]
         if k is None:
             return None
-        cells = self.dialect.normalised(block.cells(k))
+        raw = self.dialect.trimmed(block.cells(k))
+        cells = self.notation.plain(raw, self.dialect.decimal)
+        if not are_numbers(cells).all():
+            distinct = raw.drop_null().unique().to_pylist()
+            self.notation = find_notation(distinct[:LOOK], self.dialect.decimal)[0] or self.notation
+            cells = self.notation.plain(raw, self.dialect.decimal)
         try:
             return self.dialect.without_missing(to_floats(cells))
         except pa.ArrowInvalid:
             wrong, alternative = ~are_numbers(cells), "name another column with --long"
             refuse_word(self.file, block, k, cells, wrong, alternative)
+
+    @property
+    def assumed(self) -> list[str]:
+        """What was found by looking, and how to override it."""
+        found = list(self.file.assumed)
+        if self.notation != PLAIN and self.at[2] is not None:
+            name = shown(self.names[self.at[2]])
+            found.append(f"the numbers of column {name} have {self.notation.in_words()}")
+        return found
 
 
 class LongArrow:
@@ -121,7 +139,9 @@ class LongArrow:
 # ---- opening
 
 
-def open_long(path: Path, columns: tuple[str, str, str], dialect: Dialect) -> LongReader:
+def open_long(
+    path: Path, columns: tuple[str, str, str], dialect: Dialect, sheet: str | None = None
+) -> LongReader:
     """Open a long file.
 
     Parameters
@@ -130,17 +150,24 @@ def open_long(path: Path, columns: tuple[str, str, str], dialect: Dialect) -> Lo
     columns : tuple of str
         Columns of row names, column names and values, by name or position from 1.
     dialect : Dialect
+    sheet : str, optional
+        Which sheet of an Excel workbook.
     """
-    form = format_of(path)
-    if form.kind == "text":
-        text = TextFile(path, replace(dialect, header=dialect.header is not False))
+    form, data = format_of(path), None
+    if form.kind == "excel":
+        from .excel import as_text, read_sheet
+
+        dialect = replace(dialect, delimiter=",", decimal=dialect.decimal or ".")
+        data = as_text(read_sheet(path, sheet), dialect.decimal)
+    if form.kind in ("text", "excel"):
+        text = TextFile(path, replace(dialect, header=dialect.header is not False), data)
         i, j, k = (find_column(wanted, text.names, path, text.hint) for wanted in columns)
         if dialect.header is None:
             named = all(name in text.names for name in columns)
-            value = dialect.normalised(pa.array([text.names[k]]))
+            value = text.dialect.normalised(pa.array([text.names[k]]))
             dialect = replace(dialect, header=named or not bool(are_numbers(value).all()))
         _check_distinct(columns, (i, j, k))
-        return LongText(path, dialect, (i, j, k))
+        return LongText(path, dialect, (i, j, k), data)
     if form.kind not in ("parquet", "feather"):
         raise Failure(f"--long applies to delimited text, Parquet and Feather, not to {path}")
     names = ArrowTable(path, form.kind, dialect, []).names
@@ -186,9 +213,9 @@ def _open_text_pairs(
 ) -> LongText:
     form = format_of(path)
     same = format_of(file).suffix == form.suffix
-    delimiter = dialect.delimiter if same else form.delimiter
-    dialect = replace(dialect, delimiter=delimiter, header=True)
-    names, (wanted, value) = TextFile(path, dialect).names, _wanted_names(known)
+    dialect = replace(dialect, delimiter=dialect.delimiter if same else "", header=True)
+    text = TextFile(path, dialect)
+    dialect, names, (wanted, value) = text.dialect, text.names, _wanted_names(known)
     header = wanted is not None and all(name in names for name in wanted)
     named = known is not None and not (isinstance(known, LongText) and not known.file.header)
     if not header and named:

@@ -19,6 +19,8 @@ def open_table(
     text_columns: list[str],
     array: str | None,
     date: str | None = None,
+    index: str | None = None,
+    sheet: str | None = None,
 ) -> TableReader:
     """Open a table or a tensor.
 
@@ -33,15 +35,25 @@ def open_table(
         Which array of an NPZ file.
     date : str, optional
         The column that holds the times of the rows, by name or position from 1.
+    index : str, optional
+        The column that names the rows, by name or position from 1.
+    sheet : str, optional
+        Which sheet of an Excel workbook.
     """
     kind = format_of(path).kind
-    # times are passed through, also if they are numbers
-    passed = [*text_columns, *([date] if date else [])]
+    # times and names are passed through, also if they are numbers
+    passed = [*text_columns, *(name for name in (date, index) if name)]
     if array is not None and kind != "npz":
         raise Failure("--array applies to NPZ files only")
     if kind == "text":
         return TextTable(path, dialect, passed)
+    if kind == "excel":
+        from .excel import ExcelTable
+
+        return ExcelTable(path, dialect, passed, sheet)
     if kind in ARRAYS:
+        if index:
+            raise Failure(f"--index applies to tables with names of rows; {path} has none")
         if date:
             raise Failure(f"--date applies to tables with columns of times; {path} has none")
         if text_columns:

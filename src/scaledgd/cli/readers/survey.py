@@ -7,11 +7,14 @@ fit must fit into memory.
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from ...estimators.plausible import ColumnValues, Plausible
 from ...estimators.reading import available_memory
 from ..failures import Failure
 from .arrays import ArrayTable
@@ -25,6 +28,8 @@ CELL_BYTES = 450
 """Memory that a fit takes per cell."""
 MEMORY_SHARE = 0.5
 """Share of the free memory that a fit may take."""
+FEWEST_LINES = 10
+"""Number of lines from which on a table may look like a long file."""
 ENOUGH_ROWS = 200_000
 """Number of rows of a fit, unless there are many columns. More would hardly change it."""
 INDEX_NAMES = ("", "index", "id", "unnamed: 0")
@@ -55,6 +60,10 @@ class Survey:
         The times of the rows; their column is among those passed through.
     notes : list of str
         Warnings about columns that hold almost times.
+    plausible : Plausible, optional
+        What values the used columns take; of a tensor, all of its entries.
+    index : int, optional
+        The column that names the rows, if it was given.
     """
 
     shape: tuple[int, ...]
@@ -66,6 +75,8 @@ class Survey:
     fitted_rows: int
     dates: Dates | None = None
     notes: list[str] = field(default_factory=list)
+    plausible: Plausible | None = None
+    index: int | None = None
 
     @property
     def rows(self) -> int:
@@ -78,6 +89,8 @@ def survey(
     seed: int,
     progress: Progress,
     date: str = AUTO,
+    index: str | None = None,
+    wide: bool = False,
 ) -> tuple[Survey, Array, Array]:
     """Read a table once.
 
@@ -93,6 +106,10 @@ def survey(
     date : str
         The column that holds the times of the rows, by name or position from 1; "auto" looks
         for it, "none" does not.
+    index : str, optional
+        The column that names the rows, by name or position from 1.
+    wide : bool
+        Whether the file is a table even if it looks like a long file.
 
     Returns
     -------
@@ -104,8 +121,15 @@ def survey(
     """
     columns, sample = _ColumnCounts(), _RowSample(fit_rows, seed)
     wanted = None if date in (AUTO, NONE) else find_column(date, table.names, table.path)
-    times = DateFinder(table, wanted)
+    named = None if index is None else find_column(index, table.names, table.path)
+    times, values = DateFinder(table, wanted), None
     for batch in table.batches(progress):
+        if values is None and table.order == 2 and not wide:
+            refuse_long(table, batch)
+        flat = batch.values.reshape(len(batch.values), -1) if table.order == 2 else None
+        flat = batch.values.reshape(-1, 1) if flat is None else flat
+        values = ColumnValues(flat.shape[1]) if values is None else values
+        values.add_rows(flat)
         columns.add(batch.values.reshape(len(batch.values), -1))
         sample.add(batch.values)
         if date != NONE and table.order == 2:
@@ -116,10 +140,49 @@ def survey(
     if table.order > 2:
         shape = (columns.rows, *data.shape[1:])
         missing = columns.rows - columns.observed
-        return Survey(shape, [], [], [], missing, set(), len(data)), data, drawn
+        assert values is not None
+        found = Survey(shape, [], [], [], missing, set(), len(data), plausible=values.found())
+        return found, data, drawn
+    assert values is not None
     found = _classified(table, columns, len(data))
     dates, notes = times.found()
-    return replace(found, dates=dates, notes=notes), data[:, found.used], drawn
+    found = replace(found, dates=dates, notes=[*table.mixed, *notes], index=named)
+    found = replace(found, plausible=values.some(found.used).found())
+    return found, data[:, found.used], drawn
+
+
+def refuse_long(table: TableReader, batch: Any) -> None:
+    """Fail if a table has one value per line, with the names of its row and column.
+
+    So look the rows of a file of three to five columns whose first two have few names, each
+    many times, but no pair of them twice, and whose third holds numbers.
+    """
+    cells = [table.cells_of(batch, j) for j in range(2)] if len(table.names) in (3, 4, 5) else []
+    rows = len(batch.values)
+    if not cells or rows < FEWEST_LINES or 2 in table.text_columns:
+        return
+    codes = []
+    for j, column in enumerate(cells):
+        if j not in table.text_columns:
+            column = pa.array(batch.values[:, j])
+            whole = batch.values[:, j]
+            if np.isnan(whole).any() or (whole != np.rint(whole)).any():
+                return
+        codes.append(column.dictionary_encode())
+    sizes = [len(code.dictionary) for code in codes]
+    # a name of an axis stands in several lines, and a grid of names has few empty places
+    if min(sizes) < 2 or any(2 * n > rows for n in sizes):
+        return
+    first, second = (code.indices.to_numpy(zero_copy_only=False) for code in codes)
+    if any(code.null_count for code in codes):
+        return
+    if len(np.unique(first * float(sizes[1]) + second)) < rows:
+        return
+    names = ",".join(table.names[:3])
+    raise Failure(
+        f"{table.path} looks like a long file, with row, column and value in every line: use "
+        f"--long {shlex.quote(names)}, or --long none to read it as a table"
+    )
 
 
 def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) -> Survey:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -21,14 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..failures import Failure
+from ..formats import format_of
 from .batches import Progress, RowBatch
 from .dialect import Dialect, are_numbers
 from .files import reading
+from .sniff import DATE, Marks, look
 
 Array = Any
 
 BLOCK_BYTES = 1 << 24
 """Number of bytes read at once."""
+SAMPLE_BYTES = 1 << 18
+"""Number of bytes that are looked at first, or a line if it is longer."""
 RECORD_LIMIT = 1 << 28
 """Number of bytes of a record, at most. A longer one has an unclosed quotation mark."""
 
@@ -146,26 +151,51 @@ def _unquoted(cells: pa.Array) -> pa.Array:
 class TextFile:
     """A file of delimited text, which may be compressed with gzip.
 
+    Parameters
+    ----------
+    path : path
+    dialect : Dialect
+    data : bytes, optional
+        The text, if it is not that of the file.
+
     Attributes
     ----------
+    dialect : Dialect
+        With the marks that were found.
+    assumed : list of str
+        What was found by looking, for messages.
     names : list of str
         Names of the columns; "1", "2", … if there is no header.
     header : bool
         Whether the first record holds names.
+    records : list of list of str
+        The first records.
     """
 
-    def __init__(self, path: Path, dialect: Dialect) -> None:
-        self.path, self.dialect = path, dialect
-        with reading(path), _open_bytes(path) as (file, _):
-            self.size = path.stat().st_size
+    def __init__(self, path: Path, dialect: Dialect, data: bytes | None = None) -> None:
+        self.path, self._data = path, data
+        with reading(path), self._open() as (file, _):
+            self.size = path.stat().st_size if data is None else len(data)
             self._sample = _first_bytes(file)
         self._check_sample()
+        lines, usual = self._lines(), format_of(path).delimiter
+        marks = look(lines, usual, dialect.delimiter, dialect.decimal)
+        runs = any(re.search(r"\S {2,}\S", line) for line in lines[:20])
+        if runs and not dialect.delimiter and (marks.delimiter == " " or _unsplit(lines, marks)):
+            raise Failure(
+                f"{path} has runs of spaces between its columns; make them commas: tr -s ' ' ',' "
+                f"< {path.name} > new.csv"
+            )
+        dialect = replace(dialect, delimiter=marks.delimiter, decimal=marks.decimal)
+        self.dialect, self.assumed = dialect, list(marks.assumed)
         records = self._first_records()
+        self._refuse_title(records)
         first, others = records[0], {len(record) for record in records[1:]}
         self.header = _is_header(records, dialect) if dialect.header is None else dialect.header
         if self.header and others == {len(first) + 1}:
             first = ["", *first]  # the column of row names has no name
         self.width = len(first)
+        self.records = records[1:] if self.header else records
         self.names = first if self.header else [str(k + 1) for k in range(self.width)]
         if self.width == 1:
             mark = _plural(dialect.delimiter)
@@ -173,6 +203,20 @@ class TextFile:
                 f"{path} has a single column when split at {mark}; "
                 + (self.hint() or "a table needs at least two")
             )
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        if self._data is None:
+            with _open_bytes(self.path) as both:
+                yield both
+        else:
+            memory = io.BytesIO(self._data)
+            yield memory, memory
+
+    def _lines(self) -> list[str]:
+        """The first lines, without the last one if it may be cut."""
+        lines = self._sample.removeprefix(BYTE_ORDER_MARK).decode(errors="replace").splitlines()
+        return lines[:-1] if len(self._sample) >= SAMPLE_BYTES and len(lines) > 1 else lines
 
     def _check_sample(self) -> None:
         sample, path = self._sample, self.path
@@ -182,8 +226,24 @@ class TextFile:
             raise Failure(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
         if b"\0" in sample:
             raise Failure(f"{path} is not text; give it the suffix of its format")
+        if re.match(rb"sep=.\r?\n", sample.removeprefix(BYTE_ORDER_MARK)):
+            raise Failure(
+                f"{path} begins with a line for Excel, sep=; or the like; remove it: tail -n +2 "
+                f"{path.name} > new.csv"
+            )
         if b"\n" not in sample and b"\r" in sample:
             raise Failure(f"{path} has carriage returns as line ends; convert them to newlines")
+
+    def _refuse_title(self, records: list[list[str]]) -> None:
+        """Fail if there is something above the table."""
+        widths = [len(record) for record in records]
+        above = next((k for k, n in enumerate(widths) if n == widths[-1]), 0)
+        if above and max(widths[:above]) < widths[-1] - 1 and set(widths[above:]) == {widths[-1]}:
+            lines = "line 1 is" if above == 1 else f"lines 1 to {above} are"
+            raise Failure(
+                f"{self.path}: {lines} not part of the table below; remove what is above the "
+                f"column names: tail -n +{above + 1} {self.path.name} > new.csv"
+            )
 
     def _first_records(self) -> list[list[str]]:
         sample = self._sample.removeprefix(BYTE_ORDER_MARK)
@@ -230,7 +290,7 @@ class TextFile:
     def blocks(self, progress: Progress = lambda share: None) -> Iterator[TextBlock]:
         """Yield all records in blocks; blank lines are skipped."""
         left, first, line, ended = b"", 0, 1, True
-        with reading(self.path), _open_bytes(self.path) as (file, raw):
+        with reading(self.path), self._open() as (file, raw):
             while True:
                 fresh = file.read(BLOCK_BYTES)
                 progress(min(1.0, raw.tell() / max(1, self.size)))
@@ -339,7 +399,7 @@ def _open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 def _first_bytes(file: IO[bytes]) -> bytes:
     """Read the first line at least."""
     sample = b""
-    while len(sample) < RECORD_LIMIT and (fresh := file.read(1 << 18)):
+    while len(sample) < RECORD_LIMIT and (fresh := file.read(SAMPLE_BYTES)):
         sample += fresh
         if b"\n" in sample:
             break
@@ -350,14 +410,24 @@ def _is_header(records: list[list[str]], dialect: Dialect) -> bool:
     """Return whether the first record holds names.
 
     Words are names. Equally spaced integers such as 2001, 2002, 2003 are names too, unless the
-    integers of the second record are also equally spaced.
+    integers of the second record are also equally spaced. A date or a number with decimals is
+    no name, if the cell below it is such a value too.
     """
     first = dialect.normalised(pa.array(records[0]))
     if not bool(are_numbers(first).all()):
-        return True
+        return not any(
+            _is_value(cell, dialect) and _is_value(below, dialect)
+            for cell, below in zip(records[0], records[min(1, len(records) - 1)], strict=False)
+        )
     return _equally_spaced(first) and not any(
         _equally_spaced(dialect.normalised(pa.array(record))) for record in records[1:2]
     )
+
+
+def _is_value(cell: str, dialect: Dialect) -> bool:
+    """Return whether a cell is a date, or a number with decimals."""
+    mark = re.escape(dialect.decimal)
+    return bool(DATE.fullmatch(cell) or re.fullmatch(rf"\s*[-+−]?\d*{mark}\d+\D*", cell))
 
 
 def _equally_spaced(cells: pa.Array) -> bool:
@@ -367,6 +437,11 @@ def _equally_spaced(cells: pa.Array) -> bool:
     numbers = [int(cell) for cell in seen]
     steps = set(np.diff(numbers).tolist())
     return numbers == [0, 1] or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
+
+
+def _unsplit(lines: list[str], marks: Marks) -> bool:
+    """Return whether no line contains the delimiter."""
+    return not any(marks.delimiter in line for line in lines)
 
 
 def _plural(delimiter: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..failures import Failure, shown
+from ..failures import Failure, listed, shown
 from .batches import Progress, nullable
 from .dialect import BOOLEANS, Dialect, are_numbers, to_floats
 from .files import find_column
+from .notation import PLAIN, Notation, find_notation, formatted
 from .text import TextBlock, TextFile
 
 Array = Any
@@ -27,7 +27,8 @@ class TextTable:
     """A table in delimited text.
 
     The cells of a column decide whether it holds numbers, booleans (which count as 1 and 0) or
-    text. A word in a column with at least as many numbers is an error.
+    text. Numbers may have thousands separators and one unit. A word in a column with at least
+    as many numbers is an error.
 
     Parameters
     ----------
@@ -35,34 +36,67 @@ class TextTable:
     dialect : Dialect
     text_columns : list of str
         Columns to pass through, by name or position from 1.
+    data : bytes, optional
+        The text, if it is not that of the file.
+
+    Attributes
+    ----------
+    notations : dict
+        How numbers are written, by column, where they are not plain.
     """
 
     order = 2
     missing_hint = "if a word marks missing cells, name it with --missing WORD"
 
-    def __init__(self, path: Path, dialect: Dialect, text_columns: list[str]) -> None:
-        self.path, self.file = path, TextFile(path, dialect)
-        self.names, self.dialect = self.file.names, dialect
+    def __init__(
+        self, path: Path, dialect: Dialect, text_columns: list[str], data: bytes | None = None
+    ) -> None:
+        self.path, self.file = path, TextFile(path, dialect, data)
+        self.names, self.dialect = self.file.names, self.file.dialect
         self.text_columns = {
             find_column(name, self.names, path, self.file.hint) for name in text_columns
         }
         self.boolean_columns: set[int] = set()
         self._numbers_seen = np.zeros(len(self.names), dtype=np.int64)
-        self._first_words: dict[int, str] = {}
+        self.notations: dict[int, Notation] = {}
+        self._units: dict[int, list[str]] = {}
+
+    @property
+    def assumed(self) -> list[str]:
+        """What was found by looking, and how to override it."""
+        found = list(self.file.assumed)
+        by_notation: dict[Notation, list[str]] = {}
+        for j, notation in sorted(self.notations.items()):
+            by_notation.setdefault(notation, []).append(self.names[j])
+        for notation, names in by_notation.items():
+            columns = "column" if len(names) == 1 else "columns"
+            whose = "its" if len(names) == 1 else "their"
+            otherwise = f"--text {shlex.quote(names[0])} passes it through as text"
+            if notation.thousands:
+                otherwise += ", --thousands none reads no separators"
+            what = f"{whose} numbers have {notation.in_words()}"
+            found.append(f"{columns} {listed(names)}: {what}; {otherwise}")
+        return found
+
+    @property
+    def mixed(self) -> list[str]:
+        """Warnings about columns of numbers with several units."""
+        return [
+            f"column {shown(self.names[j])} has numbers with several units ({listed(units)}) and "
+            "was passed through as text; convert them to one unit to have it filled"
+            for j, units in sorted(self._units.items())
+        ]
 
     def hint(self) -> str:
-        return self._written_otherwise() or self.file.hint()
+        return "; ".join(self.mixed) or self.file.hint()
 
-    def _written_otherwise(self) -> str:
-        """Return advice if columns of text are numbers with separators or units."""
-        for pattern, what in OTHERWISE:
-            for j, word in self._first_words.items():
-                if re.fullmatch(pattern, word):
-                    return (
-                        f"the cells of column {shown(self.names[j])} look like numbers with {what} "
-                        f"({shown(word)}); remove these"
-                    )
-        return ""
+    def places(self, j: int) -> int | None:
+        """Return the number of decimal places that all of the first cells of a column have."""
+        cells = [record[j].strip() for record in self.file.records if j < len(record)]
+        cells = [cell for cell in cells if re.search(r"\d", cell)]
+        mark = re.escape(self.dialect.decimal)
+        found = {len(m[1]) if (m := re.search(rf"{mark}(\d+)\D*$", c)) else 0 for c in cells}
+        return found.pop() if len(found) == 1 and len(cells) > 1 else None
 
     def batches(self, progress: Progress) -> Iterator[TextBlock]:
         for block in self.file.blocks(progress):
@@ -70,16 +104,21 @@ class TextTable:
 
     def _values(self, block: TextBlock) -> Array:
         values = np.full(block.starts.shape, np.nan)
-        special = self.text_columns | self.boolean_columns
+        special = self.text_columns | self.boolean_columns | set(self.notations)
         plain = np.asarray([j for j in range(len(self.names)) if j not in special], dtype=int)
         try:
-            cells = to_floats(self.dialect.normalised(block.cells(plain)))
-            values[:, plain] = cells.reshape(len(block), -1)
+            cells = block.cells(plain)
+            if self.dialect.decimal != "." and pc.any(pc.match_substring(cells, ".")).as_py():
+                raise pa.ArrowInvalid("points are no decimal marks here")
+            floats = to_floats(self.dialect.normalised(cells))
+            values[:, plain] = floats.reshape(len(block), -1)
         except pa.ArrowInvalid:
             for j in plain.tolist():
                 values[:, j] = self._classified_column(block, j)
         for j in self.boolean_columns:
             values[:, j] = self._boolean_column(block, j)
+        for j, notation in self.notations.items():
+            values[:, j] = self._written_column(block, j, notation)
         self._numbers_seen += np.sum(~np.isnan(values), axis=0)
         values = self.dialect.without_missing(values)
         infinite = np.argwhere(np.isinf(values))
@@ -92,23 +131,49 @@ class TextTable:
         return values
 
     def _classified_column(self, block: TextBlock, j: int) -> Array:
-        """Return the numbers of a column; NaN if it turns out to hold booleans or text."""
-        cells = self.dialect.normalised(block.cells(j))
-        with contextlib.suppress(pa.ArrowInvalid):
+        """Return the numbers of a column; NaN if it turns out to hold something else."""
+        raw = self.dialect.trimmed(block.cells(j))
+        cells, good = self.dialect.normalised(raw), are_numbers(self.dialect.normalised(raw))
+        if self.dialect.decimal != ".":
+            pointed = pc.fill_null(pc.match_substring(raw, "."), False)
+            good &= ~pointed.to_numpy(zero_copy_only=False)
+        if good.all():
             return to_floats(cells)
-        good = are_numbers(cells)
         words = int((~good).sum())
         numbers = len(cells) - cells.null_count - words + int(self._numbers_seen[j])
         booleans = pc.fill_null(pc.is_in(cells, value_set=pa.array(BOOLEANS)), False)
         if not numbers and pc.sum(booleans).as_py() == words:
             self.boolean_columns.add(j)
+        elif self._has_notation(j, raw):
+            pass  # its numbers are read with those of other such columns
         elif numbers >= words or self._numbers_seen[j]:
             refuse_word(self.file, block, j, cells, ~good, self._alternative(j))
         else:
             self._refuse_misread_numbers(j, cells.drop_null())
             self.text_columns.add(j)
-            self._first_words[j] = cells.drop_null()[0].as_py().strip()
         return np.nan
+
+    def _has_notation(self, j: int, cells: pa.Array) -> bool:
+        """Find out how the numbers of a column are written."""
+        distinct = cells.drop_null().unique().view(pa.binary()).to_pylist()[:LOOK]
+        words = [word.decode(errors="replace") for word in distinct]
+        notation, units = find_notation(words, self.dialect.decimal)
+        wanted = self.dialect.thousands
+        if notation is not None and notation.thousands and wanted not in ("", notation.thousands):
+            return False
+        if notation is not None:
+            self.notations[j] = notation
+        elif units and len(units) <= MOST_UNITS:
+            self._units[j] = units
+        return notation is not None
+
+    def _written_column(self, block: TextBlock, j: int, notation: Notation) -> Array:
+        cells = notation.plain(self.dialect.trimmed(block.cells(j)), self.dialect.decimal)
+        try:
+            return to_floats(cells)
+        except pa.ArrowInvalid:
+            wrong = ~are_numbers(cells)
+            refuse_word(self.file, block, j, cells, wrong, self._alternative(j))
 
     def _boolean_column(self, block: TextBlock, j: int) -> Array:
         cells = self.dialect.normalised(block.cells(j))
@@ -140,6 +205,31 @@ class TextTable:
                 f"more than one number; {self.hint() or 'use --delimiter'}"
             )
 
+    def written(self, j: int, values: Array, places: int | None) -> list[str]:
+        """Return numbers of a column as they are written in it.
+
+        Parameters
+        ----------
+        j : int
+        values : float array of shape (cells,)
+        places : int, optional
+            Decimal places of the column.
+        """
+        if places is not None and j in self.boolean_columns:
+            true, false = self._boolean_words(j)
+            return [true if value else false for value in values.tolist()]
+        fixed = self.places(j)
+        exact = places is not None and fixed is not None and fixed >= places
+        numbers = formatted(values, fixed if exact else places, exact)
+        return self.notations.get(j, PLAIN).written(numbers, self.dialect.decimal)
+
+    def _boolean_words(self, j: int) -> tuple[str, str]:
+        """How true and false are written in a column."""
+        first = next((r[j].strip() for r in self.file.records if r[j].strip() in BOOLEANS), "true")
+        if first.isupper():
+            return "TRUE", "FALSE"
+        return ("True", "False") if first[0].isupper() else ("true", "false")
+
     def cells_of(self, batch: TextBlock, j: int) -> pa.Array:
         return self.dialect.trimmed(batch.cells(j))
 
@@ -166,13 +256,10 @@ class TextTable:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-OTHERWISE = (
-    (r"[+-]?\d{1,3}([,'\u2019 \u00a0\u202f]\d{3})+(\.\d+)?", "thousands separators"),
-    (r"[+-]?\d+([.,]\d+)?\s*%", "percent signs"),
-    (r"[€$£¥]\s*[+-]?\d[\d.,]*|[+-]?\d[\d.,]*\s*[€$£¥]", "currency signs"),
-    (r"[+-]?\d+([.,]\d+)?\s*(°\s*[A-Za-z]?|[A-Za-zµ/²³]{1,4})", "units"),
-)
-"""How cells of numbers may be written that are read as text."""
+LOOK = 2000
+"""Number of distinct cells that are looked at to find out how numbers are written."""
+MOST_UNITS = 4
+"""Numbers with more units than that are taken for text."""
 
 
 def refuse_word(

@@ -32,6 +32,10 @@ def open_batch_writer(file: Any, form: Format, schema: pa.Schema, header: bool =
     if form.kind == "feather":
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         return pa.ipc.new_file(file, schema, options=options)
+    if form.kind == "excel":
+        from .excel import SheetWriter
+
+        return SheetWriter(file, schema.names if header else [])
     return DelimitedWriter(file, form.delimiter, schema.names if header else [])
 
 

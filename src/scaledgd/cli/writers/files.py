@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from ... import files
 from ..failures import Failure, cause
 from ..formats import ARRAYS, format_of
 
@@ -66,6 +65,8 @@ def replacing(option: str, path: Path) -> Iterator[IO[bytes]]:
     The file is compressed if the name ends with .gz. It keeps the permissions of the file that
     it replaces.
     """
+    from ... import files  # needs NumPy, which takes long to import
+
     try:
         files.clear(path)
         with files.replacing(path) as f:
@@ -82,16 +83,19 @@ def replacing(option: str, path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_outputs(out: Path, outliers: Path | None) -> Iterator[tuple[IO[bytes], IO[bytes] | None]]:
-    """Open the output, and the file of outliers if there is one.
+def open_outputs(
+    out: Path, outliers: Path | None, second: Path | None = None
+) -> Iterator[tuple[IO[bytes], IO[bytes] | None, IO[bytes] | None]]:
+    """Open the output, and the files of outliers and of intervals if there are any.
 
     They are opened before the work begins, so that a place that cannot be written is reported
     at once.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(replacing("-o", out))
-        if outliers is None:
-            yield file, None
-        else:
-            check_named_columns("--outliers", outliers)
-            yield file, stack.enter_context(replacing("--outliers", outliers))
+        others: list[IO[bytes] | None] = [None, None]
+        for k, (option, path) in enumerate((("--outliers", outliers), ("--interval", second))):
+            if path is not None:
+                check_named_columns(option, path)
+                others[k] = stack.enter_context(replacing(option, path))
+        yield file, others[0], others[1]

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from ..formats import format_of
 from ..readers.long import LongArrow, LongBatch, LongReader, LongText
+from ..readers.notation import PLAIN, formatted
 from ..readers.text_table import as_utf8
 from .batches import open_batch_writer
-from .tables import same_text_format
+from .tables import quoted, same_text_format
 
 Array = Any
 Write = Callable[[LongBatch, Array, Array], Any]
@@ -59,6 +60,10 @@ def value_name(reader: LongReader | None) -> str:
 
 def _patched(reader: LongText, batch: LongBatch, at: Array, values: Array, name: str) -> bytes:
     cells, k = reader.dialect.formatted(values), reader.at[2]
+    if reader.notation != PLAIN:
+        numbers = formatted(values, None, False)
+        cells = pa.array(reader.notation.written(numbers, reader.dialect.decimal), pa.string())
+    cells = quoted(cells, reader.dialect.delimiter)
     if k is not None:
         return batch.raw.patched(at, k, cells)  # type: ignore[no-any-return]
     header = name if reader.file.header and not batch.first else None

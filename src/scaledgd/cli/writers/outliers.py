@@ -1,4 +1,4 @@
-"""Write outliers: one line per cell, with its position and its deviation."""
+"""Write single cells, such as outliers: one line each, with position and values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..formats import format_of
-from ..readers.batches import RowBatch, TableReader
+from ..readers.batches import RowBatch, TableReader, nullable
 from ..readers.long import LongEntries, LongReader
 from ..readers.survey import Survey
 from .batches import open_batch_writer
@@ -20,53 +20,92 @@ from .long import value_name
 Array = Any
 
 
-class OutlierWriter:
-    """Write the outliers of a table or a tensor, batch by batch.
+class CellWriter:
+    """Write some cells of a table or a tensor, one per line, batch by batch.
 
     Parameters
     ----------
     writer : object with ``write_batch``
     schema : pyarrow.Schema
-    names : list of str
-        Names of the used columns; empty for a tensor.
+    table : TableReader
+    found : Survey
     """
 
-    def __init__(self, writer: Any, schema: pa.Schema, names: list[str]) -> None:
-        self._writer, self._schema, self._names = writer, schema, names
+    def __init__(self, writer: Any, schema: pa.Schema, table: TableReader, found: Survey) -> None:
+        self._writer, self._schema, self._table = writer, schema, table
+        self._names, self._index = [table.names[j] for j in found.used], found.index
 
-    def write(self, batch: RowBatch, deviation: Array, wrong: Array) -> None:
+    def write(self, batch: RowBatch, chosen: Array, *values: Array) -> None:
         """Write some cells of a batch.
 
         Parameters
         ----------
         batch : RowBatch
-        deviation : array of shape (rows, used columns), or slices of a tensor
-            The cells less the low-rank part.
-        wrong : boolean array of the same shape
+        chosen : boolean array of shape (rows, used columns), or slices of a tensor
             Which cells to write.
+        *values : arrays of shape (chosen cells,)
+            What to write of each.
         """
-        rows, *others = np.nonzero(wrong)
+        rows, *others = np.nonzero(chosen)
         where: list[Any] = [batch.first + rows, *others]
+        if self._index is not None:
+            where[0] = self._table.cells_of(batch, self._index).take(pa.array(rows))
+            where[0] = where[0].cast(pa.string())
         if self._names:
             where[1] = pa.array(self._names).take(pa.array(others[0]))
-        arrays = [pa.array(x) for x in (*where, deviation[wrong])]
+        arrays = [x if isinstance(x, pa.Array) else pa.array(x) for x in where]
+        arrays += [nullable(np.asarray(x)) for x in values]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
 
 @contextlib.contextmanager
-def open_outlier_writer(
-    file: IO[bytes] | None, path: Path | None, table: TableReader, found: Survey
-) -> Iterator[OutlierWriter | None]:
-    """Open a writer for the outliers of a table; None if there is no file."""
+def open_cell_writer(
+    file: IO[bytes] | None, path: Path | None, table: TableReader, found: Survey, titles: list[str]
+) -> Iterator[CellWriter | None]:
+    """Open a writer for some cells of a table; None if there is no file.
+
+    Parameters
+    ----------
+    file : binary file, optional
+    path : path, optional
+        The final name of the file, which gives the format.
+    table : TableReader
+    found : Survey
+    titles : list of str
+        Names of the values.
+    """
     if file is None or path is None:
         yield None
         return
     fields = [("row", pa.int64()), ("column", pa.string())]
+    if found.index is not None:
+        fields[0] = (table.names[found.index] or "row", pa.string())
     if table.order > 2:
         fields = [(f"mode {k}", pa.int64()) for k in range(table.order)]
-    schema = pa.schema([*fields, ("value", pa.float64())])
+    schema = pa.schema([*fields, *((title, pa.float64()) for title in titles)])
     with contextlib.closing(open_batch_writer(file, format_of(path), schema)) as out:
-        yield OutlierWriter(out, schema, [table.names[j] for j in found.used])
+        yield CellWriter(out, schema, table, found)
+
+
+def write_long_cells(
+    file: IO[bytes], path: Path, names: dict[str, pa.Array], values: dict[str, Array]
+) -> None:
+    """Write some cells of a long file, one per line.
+
+    Parameters
+    ----------
+    file : binary file
+    path : path
+        The final name of the file, which gives the format.
+    names : dict
+        Names of rows and of columns, by title.
+    values : dict
+        What to write of each cell, by title.
+    """
+    arrays = [*names.values(), *(nullable(np.asarray(x, dtype=float)) for x in values.values())]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[*names, *values])
+    with contextlib.closing(open_batch_writer(file, format_of(path), batch.schema)) as out:
+        out.write_batch(batch)
 
 
 def write_long_outliers(
@@ -92,7 +131,9 @@ def write_long_outliers(
         names.take(pa.array(codes[wrong]))
         for names, codes in zip(entries.names, (entries.rows, entries.columns), strict=True)
     ]
-    titles = [reader.names[i], reader.names[j], value_name(reader)]
-    batch = pa.RecordBatch.from_arrays([*names, pa.array(off)], names=titles)
-    with contextlib.closing(open_batch_writer(file, format_of(path), batch.schema)) as out:
-        out.write_batch(batch)
+    write_long_cells(
+        file,
+        path,
+        dict(zip((reader.names[i], reader.names[j]), names, strict=True)),
+        {value_name(reader): off},
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,42 +20,109 @@ Array = Any
 
 TABLE_ROWS = 12
 """Number of columns listed by name, at most."""
+LEVEL = 0.9
+"""Level of the intervals that are shown."""
+RISE = 1 + 1e-9
+"""A loss that grows by more than this factor, which is that of rounding, is not shown."""
 
 
-def write_report(path: Path, summary: Summary) -> None:
-    """Write the report of a command."""
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Some rows of a column that was filled or repaired.
+
+    Attributes
+    ----------
+    column : int
+        Number of the column, among the used ones.
+    x : array of shape (rows,)
+        Times or numbers of rows.
+    kept, filled, wrong : float arrays of shape (rows,)
+        Cells that stayed, new values, and what stood where an outlier was replaced; NaN
+        elsewhere.
+    lower, upper : float arrays of shape (rows,)
+        Intervals of new values.
+    """
+
+    column: int
+    x: Array
+    kept: Array
+    filled: Array
+    wrong: Array
+    lower: Array
+    upper: Array
+
+
+def write_report(path: Path, summary: Summary, series: list[Series] | None = None) -> None:
+    """Write the report of a command.
+
+    Parameters
+    ----------
+    path : path
+    summary : Summary
+    series : list of Series, optional
+        Columns to show.
+    """
+    accuracy = summary.fitted.accuracy
     sections = [
         report.Section("Result", report.Facts(_facts(summary)), *_warnings(summary)),
+        _series(summary, series or []),
+        None if accuracy is None else _accuracy(summary, accuracy),
         _missing(summary),
         _pictures(summary),
-        _spectrum(summary),
-        _convergence(summary),
+        _model(summary),
     ]
-    if summary.fitted.accuracy is not None:
-        sections.insert(3, _accuracy(summary, summary.fitted.accuracy))
     verb = "cleaned" if summary.command == "clean" else "completed"
     report.write(path, f"{summary.file.name}, {verb}", [s for s in sections if s is not None])
 
 
 def _facts(summary: Summary) -> dict[str, str]:
-    model = summary.fitted.model
-    known = summary.facts(0.0)
     size = " × ".join(f"{n:,}" for n in summary.shape)
-    facts = {"size": size, "observed": f"{summary.observed:,}", "missing": f"{summary.missing:,}"}
-    facts |= {"rank": str(model.rank_), "noise": f"{summary.noise:.3g}"}
-    facts |= {"centred": known["center"], "scaled": known["scale"]}
-    if known.get("smooth", "none") != "none":
-        facts["smooth"] = known["smooth"]
-    if summary.fitted.accuracy is not None:
-        facts["held-out R²"] = f"{summary.fitted.accuracy.r2:.3f}"
+    facts = {"size": size, "observed": f"{summary.observed:,}"}
+    done = "filled" if summary.command == "complete" else "missing, filled"
+    facts[done] = f"{summary.missing:,}"
     if "outliers" in summary.also:
         facts["outliers"] = f"{summary.also['outliers']:,}"
+    accuracy = summary.fitted.accuracy
+    if accuracy is not None:
+        facts["typical error"] = f"{accuracy.rmse:.3g}{_unit(summary)}"
+        facts["of column means"] = f"{accuracy.plain_rmse:.3g}{_unit(summary)}"
+        facts["variance explained"] = f"{max(0.0, 100 * accuracy.r2):.1f} %"
     return facts
 
 
+def _unit(summary: Summary) -> str:
+    return " sd" if summary.fitted.standardised else ""
+
+
 def _warnings(summary: Summary) -> list[Any]:
-    sentences = [note[0].upper() + note[1:] + "." for note in summary.warnings]
+    notes = [*summary.warnings, *summary.assumed]
+    sentences = [note[0].upper() + note[1:] + "." for note in notes]
     return [report.Text(*sentences)] if sentences else []
+
+
+# ---- what was filled
+
+
+def _series(summary: Summary, series: list[Series]) -> Any:
+    if not series:
+        return None
+    charts = []
+    for s in series:
+        timed = np.asarray(s.x).dtype.kind == "M"
+        curves = [
+            report.Curve(f"{LEVEL:.0%} interval", s.x, s.lower, upper=s.upper, colour=0),
+            report.Curve("given", s.x, s.kept, points=not timed, colour=5),
+            report.Curve("outliers", s.x, s.wrong, points=True, colour=1),
+            report.Curve("estimated", s.x, s.filled, points=True, colour=0),
+        ]
+        shown = [c for c in curves if np.isfinite(np.asarray(c.y)).any()]
+        name = summary.names[s.column]
+        charts.append(report.Chart(name, "time" if timed else "row", name, shown))
+    text = report.Text(
+        "The columns with the most new cells, and the rows where most of these are. A new "
+        f"reading would lie in its band with a probability of {LEVEL:.0%}."
+    )
+    return report.Section("Some columns", text, report.Beside(*charts))
 
 
 def _missing(summary: Summary) -> Any:
@@ -64,22 +132,29 @@ def _missing(summary: Summary) -> Any:
         return None
     before, after, *_ = summary.pictures.values()
     share = 100 * (1 - before.counts / after.counts)
-    blocks: list[Any] = [_map("Missing, %", share, before, summary.names, summary.times, low=0.0)]
-    if summary.names and summary.holes is not None:
-        order = np.argsort(-summary.holes, kind="stable")[:TABLE_ROWS]
-        rows = [
-            [
-                summary.names[j],
-                int(summary.holes[j]),
-                100 * float(summary.holes[j]) / summary.shape[0],
-            ]
-            for j in order.tolist()
-        ]
-        caption = ""
-        if len(summary.names) > TABLE_ROWS:
-            caption = "The columns with the most missing cells"
-        blocks.append(report.Table(["column", "missing cells", "missing, %"], rows, caption))
-    return report.Section("Missing cells", report.Beside(*blocks))
+    here = _map(
+        "Missing, %", share, before, summary.names, summary.times, low=0.0, high=100.0, unit="%"
+    )
+    if not summary.names or summary.holes is None or summary.fitted.accuracy is not None:
+        return report.Section("Missing cells", here)
+    rows = [
+        [summary.names[j], int(summary.holes[j]), 100 * float(summary.holes[j]) / summary.shape[0]]
+        for j in _worst(summary)
+    ]
+    table = report.Table(
+        ["column", "missing cells", "missing, %"], rows, _most(summary), formats=["", ",", ".1f"]
+    )
+    return report.Section("Missing cells", report.Beside(here, table))
+
+
+def _worst(summary: Summary) -> list[int]:
+    """The columns with the most missing cells."""
+    assert summary.holes is not None
+    return np.argsort(-summary.holes, kind="stable")[:TABLE_ROWS].tolist()  # type: ignore[no-any-return]
+
+
+def _most(summary: Summary) -> str:
+    return "The columns with the most missing cells" if len(summary.names) > TABLE_ROWS else ""
 
 
 def _missing_pairs(summary: Summary) -> report.Section:
@@ -105,6 +180,74 @@ def _missing_pairs(summary: Summary) -> report.Section:
     return report.Section("Missing cells", text, chart)
 
 
+# ---- how good it is
+
+
+def _accuracy(summary: Summary, accuracy: Accuracy) -> Any:
+    how = (
+        "a second fit did not see them. The fit that filled the file used all cells."
+        if summary.fitted.apart
+        else "the fit did not see them."
+    )
+    text = [f"{len(accuracy.truth):,} cells that are known were hidden and predicted: {how}"]
+    if summary.fitted.standardised:
+        text.append(
+            "Columns have unlike units, so errors of all columns together are given in standard "
+            "deviations of the columns (sd)."
+        )
+    if accuracy.rmse > 0.95 * accuracy.plain_rmse:
+        text.append(
+            "The fit predicts hardly better than the mean of the column: its columns say little "
+            "about each other."
+        )
+    drawn = np.random.default_rng(0).permutation(len(accuracy.truth))[:600]
+    truth, estimate = (accuracy.common(x)[drawn] for x in (accuracy.truth, accuracy.estimate))
+    ends = np.asarray([min(truth.min(), estimate.min()), max(truth.max(), estimate.max())])
+    unit = ", in standard deviations" if summary.fitted.standardised else ""
+    chart = report.Chart(
+        "Estimates and true values",
+        f"true value{unit}",
+        f"estimate{unit}",
+        [
+            report.Curve("hidden cells", truth, estimate, points=True),
+            report.Curve("perfect", ends, ends, dashed=True, colour=5),
+        ],
+    )
+    blocks: list[Any] = [chart, *_by_column(summary, accuracy)]
+    if len(blocks) > 1:
+        blocks = [report.Beside(*blocks)]
+    return report.Section("Accuracy", report.Text(*text), *blocks)
+
+
+def _by_column(summary: Summary, accuracy: Accuracy) -> list[Any]:
+    """A table of errors, column by column, in the units of the data."""
+    if not summary.names or summary.holes is None:
+        return []
+    rows: list[list[Any]] = []
+    for j in _worst(summary):
+        count, ours, plain = accuracy.of_column(j)
+        rows.append([summary.names[j], int(summary.holes[j]), count, ours, plain])
+    places = [_decimals([row[k] for row in rows for k in (3, 4)])] * 2
+    titles = ["column", "missing", "hidden", "error", "of the mean"]
+    caption = "Typical errors (root mean square) in the units of each column"
+    formats = ["", ",", ",", *places]
+    return [report.Table(titles, rows, f"{_most(summary)}. {caption}".lstrip(". "), formats)]
+
+
+def _decimals(values: list[float]) -> str:
+    """How to write numbers with three digits or more, all with as many decimals."""
+    sizes = [abs(v) for v in values if v == v and v]
+    if not sizes:
+        return ".3g"
+    typical = math.floor(math.log10(float(np.median(sizes))))
+    if max(sizes) > 1e4 * min(sizes) or not -4 < typical < 6:
+        return ".3g"
+    return f",.{max(0, 2 - typical)}f"
+
+
+# ---- pictures and the model
+
+
 def _map(
     title: str, values: Array, of: Picture, names: list[str], times: Array | None, **how: Any
 ) -> report.HeatMap:
@@ -113,7 +256,8 @@ def _map(
     if len(names) == of.shape[1]:
         columns = [names[j] for j in columns]
     rows: Any = of.block_starts(0) if times is None else times[of.block_starts(0)]
-    return report.HeatMap(title, values, "columns", "rows", columns, rows, **how)
+    label = "rows" if times is None else "time"
+    return report.HeatMap(title, values, "columns", label, columns, rows, **how)
 
 
 def _pictures(summary: Summary) -> Any:
@@ -123,21 +267,44 @@ def _pictures(summary: Summary) -> Any:
     low, high = np.quantile(first[np.isfinite(first)], [0.01, 0.99]).tolist()
     maps = []
     for title, picture in summary.pictures.items():
-        bounds = {"diverging": True} if title == "outliers" else {"low": low, "high": high}
-        maps.append(_map(title, picture.means, picture, summary.names, summary.times, **bounds))
-    note = "Means over blocks of cells. Blocks without a value are blank."
+        bounds: dict[str, Any] = {"low": low, "high": high}
+        if title == "outliers":
+            # a few huge ones would make all others white
+            sizes = np.abs(picture.means[np.nan_to_num(picture.means) != 0])
+            most = float(np.quantile(sizes, 0.9)) if sizes.size else 1.0
+            bounds = {"low": -most, "high": most, "diverging": True}
+        unit = "" if summary.counts else "sd from the mean"
+        maps.append(
+            _map(title, picture.means, picture, summary.names, summary.times, unit=unit, **bounds)
+        )
+    note = "Where the table is large, a dot is the mean of several cells."
     if not summary.counts:
-        note += " Every column is standardised: its mean is subtracted, and it is divided by its "
-        note += "standard deviation."
+        note += " Values are standard deviations (sd) above or below the mean of their column."
     return report.Section("Before and after", report.Text(note), report.Beside(*maps))
 
 
-def _spectrum(summary: Summary) -> Any:
-    values = summary.fitted.model.singular_values_
+def _model(summary: Summary) -> Any:
+    model, facts = summary.fitted.model, summary.facts(0.0)
+    sides = {"none": "nothing", "rows": "rows", "columns": "columns", "both": "rows and columns"}
+    about = {"rank": str(model.rank_), "noise": f"{summary.noise:.3g}{_unit(summary)}"}
+    about["offsets of"] = sides.get(str(facts["center"]), str(facts["center"]))
+    about["scales of"] = sides.get(str(facts["scale"]), str(facts["scale"]))
+    if facts.get("smooth", "none") != "none":
+        about["neighbours used along"] = str(facts["smooth"])
+    ended = "converged" if model.converged_ else "stopped before it converged"
+    text = report.Text(f"The fit {ended} after {model.n_iter_:,} iterations.")
+    charts = [chart for chart in (spectrum_chart(model), descent_chart(model)) if chart is not None]
+    beside = [report.Beside(*charts)] if charts else []
+    return report.Section("The model", report.Facts(about), text, *beside)
+
+
+def spectrum_chart(model: Any) -> Any:
+    """Return a chart of the singular values; None if there is no low-rank part."""
+    values = model.singular_values_
     sides = values if isinstance(values, tuple) else (values,)
     curves = [
         report.Curve(
-            "singular values" if len(sides) == 1 else f"mode {k}",
+            "size of each component" if len(sides) == 1 else f"mode {k}",
             np.arange(1, len(s) + 1),
             np.asarray(s),
             points=True,
@@ -146,59 +313,24 @@ def _spectrum(summary: Summary) -> Any:
         if len(s)
     ]
     if not curves:
-        return report.Section("Spectrum", report.Text("The data support no low-rank part."))
-    return report.Section(
-        "Spectrum", report.Chart("Singular values", "component", "size", curves, log_y=True)
-    )
-
-
-def _convergence(summary: Summary) -> Any:
-    model = summary.fitted.model
-    history = model.history_
-    if not history:
         return None
-    stages = list(dict.fromkeys(record["stage"] for record in history))
-    first = history[0]["value"] or 1.0
-    curves = []
-    for stage in stages:
-        records = [record for record in history if record["stage"] == stage]
-        t = [record["t"] for record in records]
-        loss = [max(record["value"] / first, 1e-32) for record in records]
-        curves.append(report.Curve(stage or "fit", t, loss, points=len(records) == 1))
-    chart = report.Chart(
-        "Loss over iterations, relative to the start", "iteration", "loss", curves, log_y=True
+    return report.Chart(
+        "Components of the low-rank part", "component", "singular value", curves, log_y=True
     )
-    return report.Section("Convergence", report.Text(f"Ended: {model.status_}."), chart)
 
 
-def _accuracy(summary: Summary, accuracy: Accuracy) -> Any:
-    how = (
-        "These cells were held out of a second fit with the same offsets and scales. The fit "
-        "that filled the table used all cells."
-        if summary.fitted.apart
-        else "The fit that filled the table did not use these cells."
-    )
-    facts = {
-        "cells": f"{len(accuracy.truth):,}",
-        "RMSE": accuracy.rmse,
-        "RMSE of column means": accuracy.plain_rmse,
-        "R²": accuracy.r2,
-    }
-    drawn = np.random.default_rng(0).permutation(len(accuracy.truth))[:600]
-    truth, estimate = accuracy.truth[drawn], accuracy.estimate[drawn]
-    ends = np.asarray([min(truth.min(), estimate.min()), max(truth.max(), estimate.max())])
-    chart = report.Chart(
-        "Estimates and true values",
-        "held-out value",
-        "estimate",
-        [
-            report.Curve("held-out cells", truth, estimate, points=True),
-            report.Curve("perfect", ends, ends, dashed=True),
-        ],
-    )
-    return report.Section(
-        "Accuracy",
-        report.Text(f"Some observed cells were held out and predicted. {how}"),
-        report.Facts(facts),
-        chart,
+def descent_chart(model: Any) -> Any:
+    """Return a chart of the loss of the last stage.
+
+    None if the loss does not fall everywhere: where a prior is learnt as well, it may rise while
+    the fit improves.
+    """
+    history = model.history_
+    last = [r for r in history if r["stage"] == history[-1]["stage"]] if history else []
+    loss = np.asarray([record["value"] for record in last], dtype=float)
+    if len(loss) < 3 or not loss[0] > 0 or np.any(loss[1:] > RISE * loss[:-1]):
+        return None
+    curve = report.Curve("loss", [r["t"] for r in last], np.maximum(loss / loss[0], 1e-32))
+    return report.Chart(
+        "Misfit over iterations, relative to the first", "iteration", "misfit", [curve], log_y=True
     )

@@ -1,0 +1,218 @@
+"""Fits of Parquet files on several processes: time, memory, and bytes that are sent.
+
+``python benchmarks/cluster.py make FOLDER --entries 20000000`` writes the files,
+``python benchmarks/cluster.py fit FOLDER --workers 4 --memory 1.5GB`` fits them, and
+``python benchmarks/cluster.py overhead --entries 10000000`` compares processes with threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PART = 2_000_000
+"""Entries in a file."""
+
+
+def truth(shape: tuple[int, int], rank: int) -> tuple[Any, Any]:
+    """Return the factors that all files are drawn from."""
+    rng = np.random.default_rng(0)
+    return tuple(rng.standard_normal((n, rank)).astype(np.float32) for n in shape)  # type: ignore
+
+
+def drawn(number: int, count: int, parts: int, shape: tuple[int, int], factors: Any) -> Any:
+    """Return the entries of one file; the rows of a file are its own, so none is repeated."""
+    rng = np.random.default_rng(number + 1)
+    rows = np.arange(number, shape[0], parts)
+    per = count // len(rows)
+    # distinct columns of a row: an arithmetic progression, from anywhere
+    first = rng.integers(0, shape[1], len(rows))
+    step = shape[1] // per
+    j = (first[:, None] + step * np.arange(per) + rng.integers(0, step, (len(rows), per))) % shape[
+        1
+    ]
+    i = np.repeat(rows, per)
+    j = j.ravel()
+    L, R = factors
+    y = (L[i] * R[j]).sum(axis=1) + rng.standard_normal(len(i), dtype=np.float32)
+    order = rng.permutation(len(i))
+    return i[order].astype(np.int32), j[order].astype(np.int32), y[order].astype(np.float32)
+
+
+def make(folder: Path, entries: int, shape: tuple[int, int], rank: int) -> None:
+    """Write files of entries."""
+    import pandas as pd
+
+    folder.mkdir(parents=True, exist_ok=True)
+    parts, factors = max(1, entries // PART), truth(shape, rank)
+    for k in range(parts):
+        i, j, y = drawn(k, entries // parts, parts, shape, factors)
+        frame = pd.DataFrame({"row": i, "column": j, "value": y})
+        frame.to_parquet(folder / f"part-{k:05d}.parquet", index=False)
+    size = sum(path.stat().st_size for path in folder.glob("*.parquet"))
+    print(json.dumps({"files": parts, "bytes": size}))
+
+
+def loopback() -> int:
+    """Bytes that went over the loopback device of Linux, headers included."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == "lo":
+            return int(numbers.split()[0])
+    return 0
+
+
+def usage() -> tuple[float, int]:
+    """CPU seconds and peak bytes of this process."""
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    return spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1024
+
+
+def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offsets: int = 2) -> int:
+    """Bytes that one sweep with its loss sends: to every worker, to shards, and back.
+
+    Every worker gets both blocks with their variances; every shard its rows of each block, twice
+    those of the first because the loss needs them again; and rows come back with their variances.
+    """
+    q, beside = rank + offsets / 2, offsets / 2
+    everywhere = sum(shape) * (q + rank + beside + 2 * beside)
+    own = (shape[0] + sum(shape)) * (q + beside)
+    back = 2 * sum(shape) * q
+    return int(item * (workers * everywhere + own + back))
+
+
+def fit(args: Any) -> None:
+    """Fit the files, and print what it took."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    import scaledgd as sg
+    from scaledgd.distributed import workers as cluster_of
+
+    sweeps: list[tuple[int, int, int]] = []
+    plain = cluster_of.Cluster.each
+
+    def each(self: Any, work: Any, *rest: Any) -> Any:
+        found = plain(self, work, *rest)
+        if work.__name__ == "squares":
+            sweeps.append((loopback(), self.sent, self.received))
+        return found
+
+    cluster_of.Cluster.each = each  # type: ignore[method-assign]
+    with (
+        LocalCluster(
+            n_workers=args.workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=args.memory,
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        before = client.run(usage)
+        frame = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
+        began, spent = time.perf_counter(), usage()[0]
+        model = sg.MatrixCompletion(
+            args.rank, center="both", scale="none", smooth="none", max_iter=args.max_iter
+        )
+        model.fit(frame)
+        after = client.run(usage)
+        steps = np.diff(np.asarray(sweeps, dtype=np.float64), axis=0)
+        middle = np.median(steps, axis=0) if len(steps) else np.zeros(3)
+        q = model.rank_
+        cpu = usage()[0] - spent + sum(after[k][0] - before[k][0] for k in after if k in before)
+        facts = {
+            "entries": int(model._model.observations.size),
+            "shape": list(model.factors_.shape),
+            "rank": q,
+            "iterations": model.n_iter_,
+            "status": model.status_,
+            "noise": model.noise_variance_,
+            "wall": time.perf_counter() - began,
+            "cpu": cpu,
+            "peak_per_worker": sorted(peak for _, peak in after.values()),
+            "peak_of_client": usage()[1],
+            "bytes_per_sweep_on_the_wire": middle[0],
+            "bytes_per_sweep_counted": middle[1] + middle[2],
+            "bytes_per_sweep_predicted": predicted(
+                tuple(model.factors_.shape), args.rank, args.workers, 4
+            ),
+            "same_workers": set(before) == set(after),
+        }
+    print(json.dumps(facts, indent=1))
+
+
+def overhead(args: Any) -> None:
+    """Compare processes with threads on the same entries."""
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    import scaledgd as sg
+
+    parts = max(1, args.entries // PART)
+    shape, factors = (args.rows, args.columns), truth((args.rows, args.columns), args.rank)
+    pieces = [drawn(k, args.entries // parts, parts, shape, factors) for k in range(parts)]
+    i, j, y = (np.concatenate([p[k] for p in pieces]) for k in range(3))
+    i, j, y = i.astype(np.int64), j.astype(np.int64), y.astype(np.float64)
+    given: dict[str, Any] = {"center": "both", "scale": "none", "smooth": "none"}
+    model = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter, n_jobs=args.workers)
+    began, spent = time.perf_counter(), time.process_time()
+    one = model.fit_entries((i, j), y, shape)
+    facts = {
+        "threads_wall": time.perf_counter() - began,
+        "threads_cpu": time.process_time() - spent,
+    }
+    with (
+        LocalCluster(
+            n_workers=args.workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        lazy = [da.from_array(x, chunks=-(-len(y) // (4 * args.workers))) for x in (i, j, y)]
+        lazy = client.persist(lazy)
+        client.gather(client.map(abs, [1]))
+        before = client.run(usage)
+        began, spent = time.perf_counter(), time.process_time()
+        many = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter)
+        many.fit_entries(tuple(lazy[:2]), lazy[2], shape)
+        after = client.run(usage)
+        facts["workers_wall"] = time.perf_counter() - began
+        facts["client_cpu"] = time.process_time() - spent
+        facts["workers_cpu"] = sum(after[k][0] - before[k][0] for k in after)
+    some = tuple(x[:100_000] for x in (i, j))
+    a, b = one.predict_entries(some), many.predict_entries(some)
+    facts["difference"] = float(np.abs(a - b).max() / np.abs(a).max())
+    facts["iterations"] = one.n_iter_, many.n_iter_
+    print(json.dumps(facts, indent=1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=["make", "fit", "overhead"])
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--entries", type=int, default=20_000_000)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--columns", type=int, default=20_000)
+    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--memory", default="1.5GB")
+    parser.add_argument("--max-iter", type=int, default=10)
+    args = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if args.command == "make":
+        make(args.folder, args.entries, (args.rows, args.columns), args.rank)
+    elif args.command == "fit":
+        fit(args)
+    else:
+        overhead(args)
+
+
+if __name__ == "__main__":
+    main()

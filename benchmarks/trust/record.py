@@ -1,0 +1,143 @@
+"""Results of instances: a file that grows line by line, and the table of what failed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from .instances import Recipe
+
+Line = dict[str, Any]
+
+CLASSES = (
+    "crash",
+    "slow",
+    "not finite",
+    "unclear exception",
+    "RuntimeWarning",
+    "constant",
+    "bad, determined",
+    "bad",
+)
+"""Failures, the gravest first. What is refused with a sentence is no failure."""
+
+HARMLESS = {"refused", "skipped"}
+"""Outcomes that are no failure: a refusal, and what needs a library that is not there."""
+
+ALLOWED = 5e-3
+"""Share of the answers that may be bad without a warning where the truth is not determined."""
+
+
+class Record:
+    """A file of results, one per line, that survives the end of the run at any moment.
+
+    Parameters
+    ----------
+    path : Path, optional
+        Without one nothing is kept.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self._lock = path, Lock()
+
+    def lines(self, seed: int | None = None) -> list[Line]:
+        """Return what is recorded, of one seed or of all; the last result of an instance counts."""
+        if self.path is None or not self.path.exists():
+            return []
+        found: dict[tuple[int, int], Line] = {}
+        for text in self.path.read_text().splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue  # a run was ended while it wrote
+            if seed in (None, line["seed"]):
+                found[line["seed"], line["number"]] = line
+        return list(found.values())
+
+    def begin(self) -> None:
+        """End a line that a run which was ended has left unfinished."""
+        if self.path is not None and self.path.exists():
+            text = self.path.read_bytes()
+            if text and not text.endswith(b"\n"):
+                with self.path.open("ab") as file:
+                    file.write(b"\n")
+
+    def add(self, line: Line) -> None:
+        """Write a result, at once."""
+        if self.path is not None:
+            with self._lock, self.path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def failed(line: Line) -> bool:
+    """Whether something went wrong."""
+    return bool(set(line["failures"]) - HARMLESS)
+
+
+def shown(line: Line) -> str:
+    """Return a row of the table of failures."""
+    ratio = ""
+    if "error" in line:
+        ratio = f"error {line['error']:.3g}, means {line['means']:.3g}"
+        ratio += f", offsets {line['offsets']:.3g}"
+    told = line.get("message") or line.get("runtime_warning") or ratio
+    recipe = Recipe.of(line["recipe"])
+    shape = "x".join(map(str, recipe.shape))
+    what = ", ".join(line["failures"])
+    where = f" at {line['at']}" if "at" in line else ""
+    asked = {k: v for k, v in recipe.options.items() if k != "random_state"}
+    return (
+        f"--seed {line['seed']} --only {line['number']:<6} {what:<20} {recipe.estimator:<17} "
+        f"{shape:<12} {line.get('cpu', 0):>6.1f} s  {told}{where}  {asked or ''}"
+    ).rstrip()
+
+
+def table(lines: list[Line]) -> list[str]:
+    """Return the table of failures: those of each class, then counts."""
+    lines = sorted(lines, key=lambda line: (line["seed"], line["number"]))
+    rows = []
+    for name in CLASSES:
+        rows += [shown(line) for line in lines if line["failures"] and line["failures"][0] == name]
+    counts = Counter(name for line in lines for name in line["failures"])
+    answered = [line for line in lines if "error" in line]
+    sure = sum(line["determined"] for line in answered)
+    warned = sum(line["warned"] for line in answered)
+    rows.append(f"{len(lines)} instances, {len(answered)} answered, {sure} of them determined;")
+    rows.append(
+        f"{warned} with a warning, {counts['refused']} refused with a sentence, "
+        f"{counts['skipped']} skipped for want of a library"
+    )
+    for name in CLASSES:
+        allowed = ""
+        if name == "bad" and counts[name]:
+            allowed = f"  ({ALLOWED * (len(answered) - sure):.0f} are allowed)"
+        rows += [f"{counts[name]:>6}  {name}{allowed}"] if counts[name] else []
+    if answered:
+        slowest = max(answered, key=lambda line: line["cpu"])
+        total = sum(line.get("cpu", 0) for line in lines)
+        rows.append(
+            f"{total:.0f} s of CPU, {slowest['cpu']:.1f} s for the slowest "
+            f"(--seed {slowest['seed']} --only {slowest['number']})"
+        )
+    return rows
+
+
+def kinds(lines: list[Line]) -> list[str]:
+    """Return a row per estimator: answers, warnings, and failures of every class."""
+    rows = []
+    by: dict[str, list[Line]] = {}
+    for line in lines:
+        by.setdefault(line["recipe"]["estimator"], []).append(line)
+    for name, some in sorted(by.items()):
+        answered = [line for line in some if "error" in line]
+        counts = Counter(c for line in some for c in line["failures"])
+        wrong = ", ".join(f"{counts[c]} {c}" for c in CLASSES if counts[c])
+        warned = sum(line["warned"] for line in answered)
+        rows.append(
+            f"{name:<17} {len(some):>6} instances, {len(answered):>6} answered, {warned:>6} with a "
+            f"warning; {wrong or 'no failure'}"
+        )
+    return rows

@@ -1,0 +1,258 @@
+"""``complete`` for many long files at once, on a cluster or on several processes.
+
+Files are read in parallel and never brought to one machine. OUT is a folder of Parquet files, one
+for every part that was read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..failures import Failure, cause, reworded, shown
+from ..fits import Accuracy, Fitted
+from ..formats import format_of
+from .options import TableOptions
+from .summary import Summary
+
+Array = Any
+
+
+def check(options: TableOptions) -> None:
+    """Fail if options do not go with many files, or if files cannot be read or written."""
+    if options.long is None:
+        raise Failure("--cluster and --workers are for long files; give --long ROW,COLUMN,VALUE")
+    if options.cluster is not None and options.workers is not None:
+        raise Failure("--cluster and --workers contradict each other; give one of them")
+    for option, value in (
+        ("--predict", options.predict),
+        ("--report", options.report),
+        ("--text", options.text),
+        ("--array", options.array),
+        ("--fit-rows", options.fit_rows),
+        ("--date", options.date),
+        ("--missing", options.missing),
+        ("--duplicates", options.duplicates != "error"),
+        ("--smooth", options.smooth in ("rows", "columns")),
+    ):
+        if value:
+            raise Failure(f"{option} does not go with --cluster or --workers")
+    if options.cluster is None and not _files(options):
+        raise Failure(f"there is no file {options.file}")
+    if _kind(options) not in ("parquet", "text"):
+        raise Failure(f"--cluster and --workers read Parquet or CSV, not {options.file}")
+    if options.out.suffix:
+        raise Failure(f"-o {options.out} must be a folder here; leave its suffix out")
+    if options.out.exists() and not options.force:
+        raise Failure(f"{options.out} exists; --force replaces it")
+    if not options.out.absolute().parent.is_dir():
+        raise Failure(f"the folder of {options.out} does not exist")
+
+
+def _kind(options: TableOptions) -> str:
+    return format_of(options.file).kind
+
+
+def _files(options: TableOptions) -> list[str]:
+    return sorted(glob.glob(str(options.file)))
+
+
+def run(options: TableOptions) -> Summary:
+    """Read, fit and write long files; return what happened."""
+    try:
+        import dask.dataframe  # noqa: F401
+        import distributed  # noqa: F401
+    except ImportError:
+        raise Failure('--cluster and --workers need Dask: pip install "scaledgd[dask]"') from None
+    began = time.perf_counter()
+    with _client(options) as client, _folder(options) as folder:
+        frame, names = _opened(options)
+        holes, means = _surveyed(options, frame, names)
+        model, said = _fitted(options, frame[list(names)], client)
+        fitted = Fitted(model, None, 0.0, said, options.clip, False)
+        accuracy = _accuracy(fitted, means)
+        seconds = time.perf_counter() - began
+        fitted = Fitted(model, accuracy, seconds, said, options.clip, False)
+        unknown = _write(frame, names, fitted, folder)
+    known = model._model.observations
+    sides = zip(("rows", "columns"), unknown, strict=True)
+    none = " and ".join(f"{n:,} {side}" for side, n in sides if n)
+    notes = [f"{none} have no value at all, and are filled like typical ones"] if none else []
+    return Summary(
+        command=options.command,
+        file=options.file,
+        out=options.out,
+        shape=tuple(known.shape),
+        observed=int(known.size + (0 if model._model.held is None else model._model.held.size)),
+        missing=holes,
+        fitted=fitted,
+        notes=notes,
+        also=dict(zip(("unknown_rows", "unknown_columns"), unknown, strict=True)),
+    )
+
+
+@contextlib.contextmanager
+def _client(options: TableOptions) -> Iterator[Any]:
+    """Give a client of the cluster at an address, or of processes that are started here."""
+    from distributed import Client, LocalCluster
+
+    with contextlib.ExitStack() as stack:
+        if options.cluster is not None:
+            try:
+                client = Client(options.cluster, timeout="10s")
+            except (OSError, ValueError, TimeoutError) as error:
+                raise Failure(
+                    f"no scheduler answers at {options.cluster}: {cause(error)}"
+                ) from None
+            yield stack.enter_context(client)
+        else:
+            cluster = LocalCluster(
+                n_workers=options.workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=":0",
+            )
+            yield stack.enter_context(Client(stack.enter_context(cluster)))
+
+
+@contextlib.contextmanager
+def _folder(options: TableOptions) -> Iterator[Path]:
+    """Give a folder to write to, which becomes OUT when all is written."""
+    out = options.out.absolute()
+    work = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    work.chmod(0o755)
+    try:
+        yield work
+        if out.exists():
+            shutil.rmtree(out)
+        work.rename(out)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:
+    """Return the files as one frame, and the names of row, column and value."""
+    import dask.dataframe as dd
+
+    try:
+        if _kind(options) == "parquet":
+            frame = dd.read_parquet(str(options.file), aggregate_files=False)
+        else:
+            delimiter, decimal = options._marks()
+            frame = dd.read_csv(str(options.file), sep=delimiter, decimal=decimal, blocksize=None)
+    except Exception as error:
+        raise Failure(f"{options.file} cannot be read: {cause(error)}") from None
+    columns = [str(c) for c in frame.columns]
+    found = []
+    for word in options.long:
+        if word in columns:
+            found.append(word)
+        elif word.isdigit() and 1 <= int(word) <= len(columns):
+            found.append(columns[int(word) - 1])
+        else:
+            raise Failure(
+                f"{options.file} has no column {shown(word)}; it has {', '.join(columns)}"
+            )
+    return frame, (found[0], found[1], found[2])
+
+
+def _surveyed(options: TableOptions, frame: Any, names: tuple[str, str, str]) -> tuple[int, Any]:
+    """Return how many lines have no value, and the means of the columns."""
+    _, column, value = names
+    try:
+        holes = int(frame[value].isna().sum().compute())
+        means = frame.groupby(column)[value].mean().compute() if options.hold_out else None
+    except Exception as error:
+        raise Failure(f"{options.file} cannot be read: {cause(error, 200)}") from None
+    if not holes:
+        raise Failure(
+            f"{options.file}: nothing is missing, so there is nothing to fill; add lines with an "
+            "empty value"
+        )
+    return holes, means
+
+
+def _fitted(options: TableOptions, frame: Any, client: Any) -> tuple[Any, tuple[str, ...]]:
+    from ...estimators import MatrixCompletion
+
+    settings = options.settings()
+    model = MatrixCompletion(
+        settings.rank,
+        center=settings.center,
+        scale=settings.scale,
+        smooth="none",
+        calibrate=options.hold_out or None,
+        random_state=settings.seed,
+        verbose=settings.verbose,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model.fit(frame, client=client)
+        except (ValueError, TypeError, MemoryError) as error:
+            raise Failure(reworded(" ".join(str(error).split()))) from error
+    ours = [w for w in caught if issubclass(w.category, UserWarning)]
+    said = dict.fromkeys(reworded(" ".join(str(w.message).split())) for w in ours)
+    return model, tuple(text for text in said if "large graph" not in text)
+
+
+def _accuracy(fitted: Fitted, means: Any) -> Accuracy | None:
+    """How well the cells are predicted that were held out."""
+    held, model = fitted.model._model.held, fitted.model
+    if held is None or means is None:
+        return None
+    i, j = held.coordinates
+    labels = model._names[1].labels
+    plain = means.reindex(labels).to_numpy()[j]
+    return Accuracy(held.flat, fitted.at(i, j), plain, j)
+
+
+def _write(
+    frame: Any, names: tuple[str, str, str], fitted: Fitted, folder: Path
+) -> tuple[int, ...]:
+    """Fill what is missing and write it; return how many labels were never seen with a value."""
+    from dask import delayed
+
+    from ...distributed.lazy import light
+
+    sides = Fitted(light(fitted.model), None, 0.0, (), fitted.clip, False)
+    lookup = delayed(sides, traverse=False)
+    parts = frame.to_delayed()
+    names_of_files = [str(folder / f"part-{k:05d}.parquet") for k in range(len(parts))]
+    done = [
+        delayed(_filled)(part, names, lookup, path)
+        for part, path in zip(parts, names_of_files, strict=True)
+    ]
+    import dask
+
+    found = dask.compute(*done)
+    return tuple(len(set().union(*(one[k] for one in found))) for k in (0, 1))
+
+
+def _filled(
+    part: Any, names: tuple[str, str, str], fitted: Fitted, path: str
+) -> tuple[set[Any], set[Any]]:
+    """Write a part of the frame with its holes filled; return the labels that are not known."""
+    value = names[2]
+    at = np.flatnonzero(part[value].isna().to_numpy())
+    wanted = part.iloc[at]
+    sides, unknown = [], []
+    for side, name in zip(fitted.model._names, names[:2], strict=True):
+        places = side.numbers(wanted[name])
+        sides.append(places)
+        unknown.append(set(wanted[name][places < 0]))
+    if len(at):
+        values = part[value].to_numpy(dtype=np.float64, na_value=np.nan).copy()
+        values[at] = fitted.at(*sides)
+        part = part.assign(**{value: values})
+    part.to_parquet(path, index=False)
+    return unknown[0], unknown[1]

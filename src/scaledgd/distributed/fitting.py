@@ -1,0 +1,197 @@
+"""Fits of Dask collections: read, counted, brought into shards, fitted, and released."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..estimators.base import all_or_nothing
+from ..estimators.dask import is_array, is_frame, is_series
+from ..estimators.local_observations import LocalObservations
+from ..estimators.reading import Kind, available_memory
+from ..kernels.cpp import DENSE
+from .observations import ShardedObservations
+from .remembered import RememberedObservations
+from .shards import DuplicateError, Piece, Shard, boundaries, integers, pieces
+from .sources import Source
+from .workers import Workers, opened
+
+Array = Any
+
+GATHER = 8_000_000
+"""Entries up to which data are fitted on this machine: there the fit may keep whole covariances."""
+CELLS = 20_000_000
+"""Cells of a table up to which it is too: the shape of its holes, and time, are looked at."""
+PART = 4_000_000
+"""Entries of a shard, about."""
+COPIES = 5
+"""Copies of the entries that a fit on one machine makes, about."""
+
+
+def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any = None) -> None:
+    """Fit an estimator of a table to a source.
+
+    Parameters
+    ----------
+    estimator : estimator
+    read : callable
+        Surveys the data.
+    client : distributed.Client, optional
+    X : object
+        What the user passed, for callbacks.
+    """
+    estimator._check_params()
+    with all_or_nothing(estimator) as work, opened(client) as workers:
+        source = read(workers)
+        data = observations(workers, source, work._outliers() is None)
+        work.n_features_in_ = source.shape[1]
+        work.__dict__.pop("feature_names_in_", None)
+        if source.names is not None:
+            work.feature_names_in_ = np.asarray(source.names[1].labels.astype(str), dtype=object)
+        work._names = source.names
+        dense = source.table is not None
+        kind = Kind("numpy" if dense else "sparse", source.dtype, None, dense)
+        work._fit(data, kind, X=X)
+        if isinstance(data, ShardedObservations):
+            _forget(work, source)
+
+
+def _forget(work: Any, source: Source) -> None:
+    """Keep what a model needs of data that the cluster releases now."""
+    model = work._model
+    model._row_levels  # noqa: B018, found while the data are there
+    known = RememberedObservations.of(model.observations, source, model.observations.choice)
+    work._model = model.with_same_fit(observations=known)
+    work._model.__dict__["_row_levels"] = model._row_levels
+
+
+def observations(workers: Workers, source: Source, distribute: bool = True) -> Any:
+    """Return the entries of a source: here if they are few, and otherwise in shards.
+
+    Parameters
+    ----------
+    workers : Workers
+    source : Source
+    distribute : bool
+        Whether the fit can be distributed; if not, memory must do.
+    """
+    if not source.size:
+        raise ValueError(
+            "X has no observed entry: nothing can be learnt from it; check how missing "
+            "values are marked (NaN)"
+        )
+    small = source.size <= GATHER or math.prod(source.shape) <= CELLS
+    try:
+        if small or not distribute:
+            check_gathering(source.size, source.dtype)
+            return gathered(workers, source)
+        return sharded(workers, source)
+    except DuplicateError as error:
+        raise ValueError(_repeated(error, source)) from None
+
+
+def check_gathering(entries: int, dtype: Any, modes: int = 2) -> None:
+    """Refuse to gather more than this machine has memory for."""
+    needed, left = COPIES * entries * (8 * modes + np.dtype(dtype).itemsize), available_memory()
+    if needed > left:
+        raise MemoryError(
+            f"this fit is not distributed, and {entries:,} numbers take about "
+            f"{needed / 2**30:.3g} GiB on this machine (there are {left / 2**30:.3g} GiB); fit "
+            "some of the rows; of the estimators, MatrixCompletion without outliers is distributed"
+        )
+
+
+def computed(client: Any, *collections: Any) -> list[Any]:
+    """Return Dask collections as arrays on this machine, if it has memory for them."""
+    with opened(client) as workers:
+        for x in collections:
+            if is_frame(x):
+                raise TypeError(
+                    "a Dask frame of entries is for MatrixCompletion and RobustPCA; give "
+                    "coordinates and values to fit_entries"
+                )
+        lazy = [x.to_dask_array() if is_series(x) else x for x in collections]
+        entries = sum(_length(workers, x) for x in lazy if is_array(x))
+        check_gathering(entries, np.float64, 0)
+        found = iter(workers.compute([x for x in lazy if is_array(x)]))
+        return [next(found) if is_array(x) else x for x in lazy]
+
+
+def _length(workers: Workers, x: Any) -> int:
+    """The number of elements of an array, whose chunks may be of unknown size."""
+    from dask import delayed
+
+    if not np.isnan(x.shape).any():
+        return math.prod(x.shape)
+    return sum(workers.compute([delayed(np.size)(block) for block in x.to_delayed().ravel()]))
+
+
+def _repeated(error: DuplicateError, source: Source) -> str:
+    pair = [f"row {error.pair[0]}", f"column {error.pair[1]}"]
+    if source.names is not None:
+        sides = zip(source.names, error.pair, strict=True)
+        pair = [f"{side.column} {side.labels[k : k + 1].tolist()[0]!r}" for side, k in sides]
+    more = f" ({error.count:,} such lines in this part of the data)" if error.count > 1 else ""
+    return f"{', '.join(pair)} is given more than once{more}; average repeated observations first"
+
+
+# ---- on this machine
+
+
+def gathered(workers: Workers, source: Source) -> LocalObservations:
+    """Return all entries on this machine, in order."""
+    i, j, y = source.gathered(workers)
+    shape = source.shape
+    order = np.argsort(i * shape[1] + j, kind="stable")
+    i, j, y = i[order], j[order], y[order]
+    same = np.flatnonzero((i[1:] == i[:-1]) & (j[1:] == j[:-1]))
+    if len(same):
+        raise DuplicateError(len(same), (int(i[same[0]]), int(j[same[0]])))
+    if len(y) == math.prod(shape) and source.table is not None:
+        return LocalObservations(None, y.reshape(shape), shape)
+    return LocalObservations((i, j), y, shape)
+
+
+# ---- in shards
+
+
+def sharded(workers: Workers, source: Source) -> ShardedObservations:
+    """Return all entries in shards, each twice: by row and by column."""
+    parts = max(workers.threads, math.ceil(source.size / PART))
+    shape = source.shape
+    limits = boundaries(source.counts[0], parts), boundaries(source.counts[1], parts)
+    dense = source.size >= DENSE * math.prod(shape)
+    narrow = tuple(integers(n) for n in shape)
+    rows = workers.shuffle(
+        source.blocks,
+        partial(_by_row, bounds=limits[0], narrow=narrow),
+        limits[0],
+        partial(_assembled, 0, shape, dense),
+    )
+    columns = workers.shuffle(
+        rows,
+        partial(_by_column, bounds=limits[1], narrow=narrow[::-1]),
+        limits[1],
+        partial(_assembled, 1, shape, dense),
+    )
+    return ShardedObservations(
+        workers, (rows, columns), limits, shape, source.size, source.dtype, dense
+    )
+
+
+def _by_row(block: Piece, bounds: Any, narrow: Any) -> list[Piece]:
+    return pieces(block, bounds, narrow)
+
+
+def _by_column(shard: Shard, bounds: Any, narrow: Any) -> list[Piece]:
+    return pieces(shard.piece(narrow[1]), bounds, narrow)
+
+
+def _assembled(
+    mode: int, shape: tuple[int, int], dense: bool, limits: tuple[int, int], *parts: Piece
+) -> Shard:
+    return Shard.assembled(mode, limits, shape, dense, *parts)

@@ -1,0 +1,247 @@
+"""What is left of the data of a fit when the cluster has forgotten them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..estimators.constants import equal
+from ..estimators.hashing import bounds_of, hashed
+from ..estimators.local_observations import LocalObservations
+from ..estimators.packing import packable
+from ..estimators.uncertainty import Spread
+from ..factors import Bordered
+from .sources import Source
+from .workers import opened
+
+Array = Any
+
+SHARE = 1e-4
+"""Share of the entries from which on it is remembered how often a value occurs.
+
+A row of four equal values is a constant unless the value is so common that some row may have four
+of it by chance; values below this share never are, for any number of rows below 10¹⁴."""
+
+MOST = 20_000_000
+"""Entries that may be fetched for intervals."""
+
+
+@packable
+@dataclass(frozen=True, eq=False)
+class RememberedObservations:
+    """Sizes and counts of entries that are elsewhere.
+
+    Attributes
+    ----------
+    shape : (n1, n2)
+    size : int
+    kind : array of shape (0,)
+        Of the dtype of the values.
+    row_counts, column_counts : arrays of shapes (n1,) and (n2,)
+    level : float
+        The magnitude of the values.
+    values, occurrences : arrays
+        Values that are common, and how often they occur.
+    places, constants, times : arrays
+        Rows that have one value only: which, the value, and how often it occurs.
+    parts : int
+        Connected parts of the graph that joins rows and columns.
+    source : Source, optional
+        Where the entries can be read again.
+    held : tuple, optional
+        Which of them were held out.
+    """
+
+    shape: tuple[int, ...]
+    size: int
+    kind: Array
+    row_counts: Array
+    column_counts: Array
+    level: float
+    values: Array
+    occurrences: Array
+    places: Array
+    constants: Array
+    times: Array
+    parts: int
+    source: Source | None = None
+    held: tuple[Any, ...] | None = None
+
+    index = None
+    weight = None
+    stamps = ()
+
+    @classmethod
+    def of(cls, data: Any, source: Source | None = None, held: Any = None) -> Any:
+        """Return what is to be remembered of observations."""
+        value, count = data.equal(0)
+        places = np.flatnonzero(count)
+        values, occurrences = data.frequent(SHARE)
+        return cls(
+            data.shape,
+            data.size,
+            np.empty(0, dtype=data.dtype),
+            data.counts(0),
+            data.counts(1),
+            data.magnitude(),
+            values,
+            occurrences,
+            places,
+            value[places],
+            count[places],
+            data.components(),
+            source,
+            held,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "source": None}
+
+    def without_source(self) -> RememberedObservations:
+        """Return the same for a worker, which is not asked for entries."""
+        return replace(self, source=None)
+
+    @property
+    def y(self) -> Array:
+        return self.kind
+
+    @property
+    def example(self) -> Array:
+        return self.kind
+
+    @property
+    def fraction(self) -> float:
+        return self.size / (self.shape[0] * self.shape[1])
+
+    def counts(self, mode: int) -> Array:
+        """Return the number of entries in every slice of a mode."""
+        return (self.row_counts, self.column_counts)[mode]
+
+    def magnitude(self) -> float:
+        """Return a power of two near the root mean square."""
+        return self.level
+
+    def components(self) -> int:
+        """Return the number of connected parts."""
+        return self.parts
+
+    def equal(self, mode: int) -> tuple[Array, Array]:
+        """Return the value of rows that have one only, and how often it occurs."""
+        assert mode == 0
+        value = np.zeros(self.shape[0], dtype=self.kind.dtype)
+        count = np.zeros(self.shape[0], dtype=np.int64)
+        value[self.places], count[self.places] = self.constants, self.times
+        return value, count
+
+    def common(self, values: Array) -> Array:
+        """Return how often values occur; 0 if they are rare."""
+        if not len(self.values):
+            return np.zeros(len(values), dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.values, values), len(self.values) - 1)
+        return np.where(self.values[at] == values, self.occurrences[at], 0)
+
+    def forget(self) -> None:
+        """Drop the caches: there are none."""
+
+    def spread_of(self, model: Any) -> Spread:
+        """Return how sure a model is, which reads entries again."""
+        if self.source is None:
+            raise ValueError(
+                "intervals need the data of the fit, which a model that was fitted on a cluster "
+                "does not hold and a saved or pickled one cannot find; ask before saving"
+            )
+        if model.posterior is None:
+            raise NotImplementedError(
+                'intervals of a fit on a cluster need the ridge that is learnt; set ridge="auto"'
+            )
+        data: Any = self
+        return _RememberedSpread(model.factors, data, (), model.noise, (), model.posterior)
+
+    def slices(self, mode: int, chosen: Array) -> LocalObservations:
+        """Read the entries of some slices of a mode again, and renumber them."""
+        counted = int(self.counts(mode)[chosen].sum())
+        if counted > MOST:
+            raise MemoryError(
+                f"intervals at these coordinates need {counted:,} entries of the fit on this "
+                "machine; ask for fewer rows and columns at a time"
+            )
+        assert self.source is not None
+        with opened(None) as workers:
+            i, j, y = self.source.some(workers, mode, chosen, unseen(self.held))
+        return LocalObservations((i, j), y, self.shape).slices(mode, chosen)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NotImplementedError(
+            "this needs the data of the fit on this machine, but the model was fitted on a "
+            "cluster, which has released them; fit what one machine can hold"
+        )
+
+
+def remembered_here(data: LocalObservations) -> RememberedObservations:
+    """Return what is to be remembered of entries that are on this machine."""
+    value, count = equal(data, 0)
+    places = np.flatnonzero(count)
+    values, counts = np.unique(data.flat, return_counts=True)
+    many = counts >= SHARE * data.size
+    return RememberedObservations(
+        data.shape,
+        data.size,
+        np.empty(0, dtype=data.y.dtype),
+        data.counts(0),
+        data.counts(1),
+        data.magnitude(),
+        values[many],
+        counts[many],
+        places,
+        value[places],
+        count[places],
+        data.components(),
+    )
+
+
+def unseen(held: tuple[Any, ...] | None) -> Callable[[tuple[Array, ...]], Array] | None:
+    """Return what says which entries were held out of the fit."""
+    return None if held is None else partial(_held, *held)
+
+
+def _held(fraction: float, size: int, seed: int, index: tuple[Array, ...]) -> Array:
+    low, high = bounds_of(fraction, size, 1)
+    x = hashed(index, seed)
+    return (x >= low) & (x < high)
+
+
+@dataclass(frozen=True, eq=False)
+class _RememberedSpread(Spread):
+    """How sure a model is, from the entries of the rows and columns that are asked about."""
+
+    posterior: Any = None
+
+    def share(self, mode: int, index: tuple[Array, ...]) -> Array:
+        F, data = self.factors, self.data
+        if not self._width(mode):
+            return 1 / (1 + data.counts(mode)[index[mode]])
+        wanted, place = np.unique(index[mode], return_inverse=True)
+        blocks, sides = list(F.blocks), [F.u, F.v]
+        blocks[mode] = blocks[mode][wanted]
+        sides[mode] = None if sides[mode] is None else sides[mode][wanted]
+        some = Bordered(*blocks, *sides)
+        if not data.counts(mode)[wanted].any():
+            raise ValueError("none of these rows or columns has an entry to judge by")
+        local = data.slices(mode, wanted)
+        coverage = local.operator.coverage(None, local.y)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ridge = self.posterior.ridge(some, mode, coverage)
+        at = list(index)
+        at[mode] = place
+        return Spread(some, local, (ridge, ridge), self.noise).share(mode, tuple(at))
+
+    def drawn(self, rng: Any) -> NoReturn:
+        raise NotImplementedError(
+            "sample needs the data of the fit on this machine; fit what one machine can hold"
+        )

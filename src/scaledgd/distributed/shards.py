@@ -1,0 +1,324 @@
+"""A shard: the observed entries of some rows, or of some columns, of a matrix.
+
+Every entry is kept twice, in a shard of rows and in a shard of columns, so that the systems of all
+rows, and those of all columns, can each be solved where the entries are. What a worker does with a
+shard is what one machine does with a table of these rows: the same code, the same kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..estimators.local_observations import LocalObservations
+from ..factors import Bordered, LowRank
+from ..kernels import Pattern, backend, cpp
+from ..kernels.cpp import CppPattern
+from ..operators import Entries
+
+Array = Any
+Rows = LowRank | Bordered
+Piece = tuple[Array, Array, Array]
+"""Coordinates along the mode of a shard, along the other mode, and values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """What was done to the values since they were read, in order.
+
+    Attributes
+    ----------
+    steps : tuple of (name, arguments)
+        Methods of `Observations`: "scaled", "standardised" or "shifted". Arrays among the
+        arguments have one number per row or per column of the whole table.
+    """
+
+    steps: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+    def then(self, name: str, *arguments: Any) -> Chain:
+        """Return the chain with one more step."""
+        return Chain((*self.steps, (name, arguments)))
+
+    def apply(self, data: LocalObservations, shard: Shard | None = None) -> LocalObservations:
+        """Return the values of a shard, or of some rows, after all steps."""
+        for name, (first, *rest) in self.steps:
+            if shard is not None and isinstance(first, tuple):
+                first = tuple(shard.cut(x, k) for k, x in enumerate(first))
+            data = getattr(data, name)(first, *rest)
+        return data
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (x for _, (first, *_) in self.steps if isinstance(first, tuple) for x in first)
+        return sum(int(x.nbytes) for x in arrays if x is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The entries of consecutive slices of a mode, sorted by slice and then along the other mode.
+
+    Attributes
+    ----------
+    mode : int
+    first : int
+        The number of its first slice.
+    whole : (n1, n2)
+        The shape of the table.
+    starts : int64 array of shape (slices + 1,)
+        Where the entries of each slice begin.
+    others : int32 or int64 array of shape (m,)
+        Coordinates along the other mode.
+    y : array of shape (m,)
+    dense : bool
+        Whether most entries of the whole table are observed, which decides between kernels.
+    """
+
+    mode: int
+    first: int
+    whole: tuple[int, int]
+    starts: Array
+    others: Array
+    y: Array
+    dense: bool = False
+
+    @classmethod
+    def assembled(
+        cls, mode: int, bounds: tuple[int, int], whole: tuple[int, int], dense: bool, *pieces: Piece
+    ) -> Shard:
+        """Return the shard of the pieces that fall into it; no entry may occur twice."""
+        first, last = bounds
+        some = [piece for piece in pieces if len(piece[0])]
+        own, others, y = (np.concatenate([p[k] for p in some or pieces]) for k in range(3))
+        width = whole[1 - mode]
+        key = (own.astype(np.int64) - first) * width + others
+        if not bool(np.all(key[1:] > key[:-1])):
+            order = np.argsort(key, kind="stable")
+            key, others, y = key[order], others[order], y[order]
+            again = np.flatnonzero(key[1:] == key[:-1])
+            if len(again):
+                at, other = divmod(int(key[again[0]]), width)
+                pair = (at + first, other) if mode == 0 else (other, at + first)
+                raise DuplicateError(len(again), pair)
+        starts = np.searchsorted(key, width * np.arange(last - first + 1, dtype=np.int64))
+        return cls(mode, first, whole, starts, others, y, dense)
+
+    @property
+    def slices(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def size(self) -> int:
+        return len(self.y)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the part of the table that the shard is about."""
+        n1, n2 = self.whole
+        return (self.slices, n2) if self.mode == 0 else (n1, self.slices)
+
+    def __sizeof__(self) -> int:
+        # the scheduler and the limits of a worker go by this
+        return int(self.starts.nbytes + 2 * self.others.nbytes + self.y.nbytes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("operator", "pattern")}
+
+    @property
+    def own(self) -> Array:
+        """Numbers within the shard along its mode, of every entry."""
+        return np.repeat(np.arange(self.slices), np.diff(self.starts))
+
+    @property
+    def index(self) -> tuple[Array, Array]:
+        """Coordinates within the shard, made when they are asked for."""
+        own, others = self.own, self.others.astype(np.int64)
+        return (own, others) if self.mode == 0 else (others, own)
+
+    def piece(self, width: Any) -> Piece:
+        """Return the entries for shards of the other mode."""
+        return self.others, (self.own + self.first).astype(width), self.y
+
+    def cut(self, x: Array | None, mode: int) -> Array | None:
+        """Return the part of an array with a row per slice of a mode that the shard is about."""
+        if x is None or mode != self.mode:
+            return x
+        return x[self.first : self.first + self.slices]
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """The entries as kernels want them; stays where the shard is."""
+        if cpp.AVAILABLE and self.size and max(self.whole) < 2**31 - 1:
+            return _ShardPattern(self)
+        index = self.index
+        return backend(*index).pattern(index, self.shape)
+
+    @cached_property
+    def operator(self) -> Entries:
+        return _ShardEntries(self)
+
+    def local(self, chain: Chain) -> LocalObservations:
+        """Return the entries, with the values that a chain of steps leaves."""
+        coordinates: Any = _Coordinates(self)
+        data = LocalObservations(coordinates, self.y, self.shape)
+        data._shared["operator"] = self.operator
+        return chain.apply(data, self)
+
+    def values(self, chain: Chain) -> Array:
+        """Return the values that a chain of steps leaves."""
+        return self.local(chain).y
+
+    def restricted(self, x: Array, other: Array, own: Array | None, border: Array | None) -> Rows:
+        """Return the factors of this part of the table.
+
+        Parameters
+        ----------
+        x : array of shape (slices, q)
+            The block of the mode of the shard, these slices only.
+        other : array
+            The whole other block.
+        own : array of shape (slices,), optional
+            What the offsets of the other mode are multiplied by.
+        border : array, optional
+            What those of this mode are.
+        """
+        blocks, sides = (x, other), (own, border)
+        if self.mode == 1:
+            blocks, sides = blocks[::-1], sides[::-1]
+        return Bordered(*blocks, *sides)
+
+    def derived(self, y: Array | None = None, chosen: Array | None = None) -> Shard:
+        """Return some of the entries, or other values."""
+        if chosen is None:
+            return replace(self, y=y)
+        starts = np.concatenate([[0], np.cumsum(chosen)])[self.starts]
+        return replace(self, starts=starts, others=self.others[chosen], y=self.y[chosen])
+
+
+class DuplicateError(ValueError):
+    """Some entry was given more than once."""
+
+    def __init__(self, count: int, pair: tuple[int, int]) -> None:
+        super().__init__(count, pair)
+        self.count, self.pair = count, pair
+
+    def __str__(self) -> str:
+        i, j = self.pair
+        return (
+            f"row {i}, column {j} is given more than once ({self.count:,} entries of this part "
+            "repeat another); average repeated observations first"
+        )
+
+
+class _Coordinates:
+    """The coordinates of a shard, made whenever they are asked for: they take much memory."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, mode: int) -> Array:
+        if mode == self.shard.mode:
+            return self.shard.own
+        return self.shard.others.astype(np.int64)
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self.shard.index)
+
+
+class _ShardPattern(CppPattern):
+    """Entries that are sorted already, without their coordinates."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.shape, self.backend = shard.shape, backend(shard.y)  # type: ignore[assignment]
+        self._entries, self._known = {}, []
+
+    @property
+    def index(self) -> Any:  # type: ignore[override]
+        return _Coordinates(self._shard)
+
+    @cached_property
+    def dense(self) -> bool:
+        return self._shard.dense
+
+    def ones(self, like: Array) -> Array:
+        if like.dtype not in self._ones:
+            self._ones[like.dtype] = np.ones(self._shard.size, dtype=like.dtype)
+        return self._ones[like.dtype]
+
+    def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
+        mode = self._shard.mode
+        if not cpp.suits(y, *modes):
+            return super().residual(modes, y)
+        return self.residual_along(mode, modes, y)
+
+
+class _ShardEntries(Entries):
+    """The operator of a shard; that no entry is repeated was seen when it was assembled."""
+
+    fused = True
+
+    def __init__(self, shard: Shard) -> None:
+        object.__setattr__(self, "shape", shard.shape)
+        object.__setattr__(self, "pattern", shard.pattern)
+        object.__setattr__(self, "_shard", shard)
+
+    @property
+    def index(self) -> Any:
+        return self._shard.index  # type: ignore[attr-defined]
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return (self._shard.size,)  # type: ignore[attr-defined]
+
+
+def boundaries(counts: Array, parts: int) -> list[tuple[int, int]]:
+    """Return consecutive slices with about as many entries in every part; none is empty.
+
+    Parameters
+    ----------
+    counts : integer array of shape (n,)
+    parts : int
+        Parts at most.
+    """
+    n, ends = len(counts), np.cumsum(counts)
+    wanted = int(ends[-1]) * np.arange(1, parts) / parts
+    cuts = np.searchsorted(ends, wanted, side="left") + 1
+    places = np.unique(np.concatenate([[0], cuts])).tolist()
+    # slices without entries at the end belong to the last part that has some
+    places = [first for first in places if first == 0 or ends[first - 1] < ends[-1]]
+    return list(pairwise([*places, n]))
+
+
+def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any]) -> list[Piece]:
+    """Cut entries into one piece for every shard.
+
+    Parameters
+    ----------
+    entries : tuple
+        Coordinates along the mode of the shards, along the other mode, and values.
+    bounds : list of (first, last)
+    narrow : pair of dtypes
+        What coordinates are kept in.
+    """
+    own, other, y = entries
+    own, other = own.astype(narrow[0], copy=False), other.astype(narrow[1], copy=False)
+    if len(bounds) == 1:
+        return [(own, other, y)]
+    part = np.searchsorted(np.asarray([last for _, last in bounds[:-1]]), own, side="right")
+    order = np.argsort(part, kind="stable")
+    ends = np.cumsum(np.bincount(part, minlength=len(bounds)))[:-1]
+    split = [np.split(x[order], ends) for x in (own, other, y)]
+    return list(zip(*split, strict=True))
+
+
+def integers(n: int) -> Any:
+    """Return the type that coordinates below n are kept in."""
+    return np.int32 if n < 2**31 - 1 else np.int64

@@ -1,0 +1,306 @@
+"""What users pass: Dask arrays and frames, as blocks of entries that workers read.
+
+A source is surveyed first: every block is checked, labels are numbered, and entries are counted by
+row and by column. Nothing large is moved before that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from ..estimators.dask import is_array, is_series
+from ..estimators.reading import check_factors, refuse_dates, sized
+from ..kernels import backend
+from . import labelling
+from .labelling import Names
+from .shards import Piece
+from .workers import Workers
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Entries in blocks.
+
+    Attributes
+    ----------
+    blocks : list of delayed (rows, columns, values)
+        Numbered in the whole table.
+    shape : (n1, n2)
+    dtype : dtype
+    counts : pair of integer arrays of shapes (n1,) and (n2,)
+        Entries in every row and in every column.
+    names : pair of Names, optional
+        Labels of rows and columns.
+    table : dask array, optional
+        The whole table, if it came as one.
+    """
+
+    blocks: list[Any]
+    shape: tuple[int, int]
+    dtype: Any
+    counts: tuple[Array, Array]
+    names: tuple[Names, Names] | None = None
+    table: Any = None
+
+    @property
+    def size(self) -> int:
+        return int(self.counts[0].sum())
+
+    def gathered(self, workers: Workers) -> Piece:
+        """Return all entries, here."""
+        return joined(workers.compute(self.blocks), self.dtype)
+
+    def some(
+        self, workers: Workers, mode: int, chosen: Array, unseen: Callable[..., Array] | None
+    ) -> Piece:
+        """Return the entries of some slices, without those that `unseen` says were held out."""
+        from dask import delayed
+
+        wanted = delayed(chosen)
+        filtered = [delayed(_some)(block, mode, wanted, unseen) for block in self.blocks]
+        return joined(workers.compute(filtered), self.dtype)
+
+
+def joined(parts: Sequence[Piece], dtype: Any) -> Piece:
+    """Return blocks of entries as one."""
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, np.zeros(0, dtype=dtype)
+    i, j, y = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    return i.astype(np.int64, copy=False), j.astype(np.int64, copy=False), y
+
+
+def _some(block: Piece, mode: int, chosen: Array, unseen: Callable[..., Array] | None) -> Piece:
+    i, j, y = block
+    inside = np.isin((i, j)[mode], chosen)
+    i, j, y = i[inside], j[inside], y[inside]
+    if unseen is not None:
+        keep = ~unseen((i.astype(np.int64), j.astype(np.int64)))
+        i, j, y = i[keep], j[keep], y[keep]
+    return i, j, y
+
+
+# ---- trees
+
+
+def tree(parts: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
+    """Return the sum of delayed parts, added in pairs where they are."""
+    from dask import delayed
+
+    level = list(parts)
+    while len(level) > 1:
+        pairs = [level[k : k + 2] for k in range(0, len(level), 2)]
+        level = [delayed(add)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return level[0]
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many entries there are, of every row and column."""
+
+    rows: Array
+    columns: Array
+
+    @classmethod
+    def of(cls, block: Piece, shape: tuple[int, int]) -> Count:
+        i, j, _ = block
+        return cls(np.bincount(i, minlength=shape[0]), np.bincount(j, minlength=shape[1]))
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.rows + other.rows, self.columns + other.columns)
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _counted(workers: Workers, blocks: list[Any], shape: tuple[int, int]) -> tuple[Array, Array]:
+    from dask import delayed
+
+    parts = [delayed(Count.of)(block, shape) for block in blocks]
+    found = workers.compute([tree(parts, _sum)])[0]
+    return found.rows, found.columns
+
+
+# ---- coordinates and values
+
+
+def of_entries(workers: Workers, index: Any, values: Any, shape: Any) -> Source:
+    """Survey coordinates and values in Dask arrays."""
+    from dask import delayed
+
+    shape = checks.shape("shape", shape)
+    if len(shape) != 2 or not isinstance(index, tuple | list) or len(index) != 2:
+        raise ValueError(
+            "index must be a pair of arrays, and shape (n1, n2): only matrices are read from Dask "
+            "arrays of coordinates"
+        )
+    columns = aligned((*index, values))
+    for name, x in zip(("index[0]", "index[1]", "values"), columns, strict=True):
+        if x.ndim != 1:
+            raise ValueError(f"{name} must be one-dimensional, not of {x.ndim} dimensions")
+        _numeric(name, x.dtype, "iu" if name != "values" else "fiub")
+    dtype = np.dtype(np.float32 if values.dtype == np.float32 else np.float64)
+    check_factors(shape, 0)
+    parts = zip(*(x.to_delayed().ravel() for x in columns), strict=True)
+    blocks = [delayed(_entries)(number, *block, shape, dtype) for number, block in enumerate(parts)]
+    return Source(blocks, shape, dtype, _counted(workers, blocks, shape))
+
+
+def aligned(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return Dask arrays cut at the same places."""
+    import dask.array as da
+
+    found = [x.to_dask_array() if is_series(x) else x for x in columns]
+    first = next(x for x in found if is_array(x))
+    known = not np.isnan(first.chunks[0]).any()
+    for k, x in enumerate(found):
+        if not is_array(x):
+            if not known:
+                raise ValueError(
+                    "index and values mix Dask arrays of unknown chunk sizes with other arrays; "
+                    "make all of them Dask arrays, or call compute_chunk_sizes()"
+                )
+            found[k] = da.from_array(np.asarray(x), chunks=first.chunks)
+    lengths = {x.shape[0] for x in found if not np.isnan(x.shape[0])}
+    if len(lengths) > 1:
+        raise ValueError(f"index and values must be of one length, not {sorted(lengths)}")
+    if all(not np.isnan(x.chunks[0]).any() for x in found):
+        return tuple(x.rechunk(first.chunks) for x in found)
+    if len({x.numblocks for x in found}) > 1:
+        raise ValueError(
+            "index and values have different numbers of chunks, and some of unknown size; call "
+            "compute_chunk_sizes() on them"
+        )
+    return tuple(found)
+
+
+def _numeric(name: str, dtype: Any, kinds: str) -> None:
+    if dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must be real")
+    refuse_dates(name, np.empty(0, dtype=dtype) if dtype.kind in "Mm" else None)
+    if dtype.kind not in kinds:
+        what = "integers" if "f" not in kinds else "numbers"
+        raise TypeError(f"{name} must hold {what}, not {dtype}")
+
+
+def _entries(
+    number: int, i: Array, j: Array, y: Array, shape: tuple[int, int], dtype: Any
+) -> Piece:
+    """Check a block of coordinates and values."""
+    where = f"chunk {number} of "
+    if len({len(i), len(j), len(y)}) > 1:
+        raise ValueError(
+            f"{where}index and values: they have {len(i)}, {len(j)} and {len(y)} entries, but must "
+            "be cut at the same places"
+        )
+    i, j = checks.index((np.asarray(i), np.asarray(j)), shape, f"{where}index")
+    y = np.asarray(y).astype(dtype)
+    checks.finite(f"{where}values", y)
+    return i, j, sized(f"{where}values", y)
+
+
+# ---- tables with holes
+
+
+def of_table(workers: Workers, X: Any, observed: Any) -> Source:
+    """Survey the blocks of a Dask array, NaN where nothing is observed."""
+    import dask.array as da
+    from dask import delayed
+
+    if X.ndim != 2:
+        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead; X must be a table")
+    _numeric("X", X.dtype, "fiub")
+    if observed is not None:
+        observed = observed if is_array(observed) else da.asarray(observed)
+        if observed.dtype.kind != "b":
+            raise TypeError(
+                f"observed must be boolean, True where a cell is observed, not {observed.dtype}"
+            )
+        unknown = np.isnan(X.shape).any()
+        if not unknown and observed.shape != X.shape:
+            raise ValueError(f"observed must have the shape of X, {X.shape}, not {observed.shape}")
+        observed = observed if unknown else observed.rechunk(X.chunks)
+    dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+    grid = X.to_delayed()
+    masks = np.full(grid.shape, None) if observed is None else observed.to_delayed()
+    sizes = workers.compute([delayed(_shape)(block) for block in grid.ravel()])
+    shapes = np.asarray(sizes).reshape(*grid.shape, 2)
+    heights, widths = shapes[:, 0, 0], shapes[0, :, 1]
+    if (shapes[:, :, 0] != heights[:, None]).any() or (shapes[:, :, 1] != widths[None, :]).any():
+        raise ValueError("the chunks of X do not form a table: chunks beside each other differ")
+    shape = int(heights.sum()), int(widths.sum())
+    if 0 in shape:
+        raise ValueError(f"X of shape {shape} is empty; every size must be at least 1")
+    tops, lefts = np.cumsum(heights) - heights, np.cumsum(widths) - widths
+    blocks = [
+        delayed(_present)(grid[a, b], masks[a, b], int(tops[a]), int(lefts[b]), dtype)
+        for a in range(grid.shape[0])
+        for b in range(grid.shape[1])
+    ]
+    return Source(blocks, shape, dtype, _counted(workers, blocks, shape), table=X)
+
+
+def _shape(block: Array) -> tuple[int, int]:
+    rows, columns = np.shape(block)
+    return rows, columns
+
+
+def _present(block: Array, observed: Array | None, top: int, left: int, dtype: Any) -> Piece:
+    """Return what is observed of a block of a table."""
+    values = np.ascontiguousarray(block, dtype=dtype)
+    if not values.size:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, values.ravel()
+    index, found, strange = backend(values).present(values, observed)
+    if strange and observed is not None:
+        raise ValueError(
+            "X holds NaN or infinity where observed is True; set observed to False there"
+        )
+    if strange:
+        raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
+    if index is None:
+        index = np.unravel_index(np.arange(values.size), values.shape)
+        found = values.ravel()
+    return index[0] + top, index[1] + left, sized("X", found)
+
+
+# ---- frames of labels and values
+
+
+def of_frame(workers: Workers, frame: Any) -> Source:
+    """Survey a Dask frame with columns row, column and value."""
+    from dask import delayed
+
+    names = [str(c) for c in frame.columns]
+    if len(names) != 3:
+        raise ValueError(
+            "a Dask frame is read as entries, with three columns: row, column and value; this one "
+            f"has {len(names)}. Pick them with X[[row, column, value]]; a table of features is "
+            "given as X.to_dask_array()"
+        )
+    parts = frame.to_delayed()
+    value = frame.dtypes.iloc[2]
+    single = getattr(value, "name", "") == "float32"
+    dtype = np.dtype(np.float32 if single else np.float64)
+    read = [delayed(labelling.read)(k, part, names, dtype) for k, part in enumerate(parts)]
+    surveys = [delayed(labelling.survey)(k, part, names) for k, part in enumerate(read)]
+    found = workers.compute([tree(surveys, partial(labelling.merged, names=names))])[0]
+    sides = tuple(labelling.ordered(side) for side in found)
+    if not all(len(side[1]) for side in sides):
+        raise ValueError(f"the frame has no entry with a value in {names[2]!r}")
+    known = Names(names[0], sides[0][0]), Names(names[1], sides[1][0])
+    lookup = delayed(known, traverse=False)
+    blocks = [delayed(labelling.numbered)(part, lookup) for part in read]
+    counts = sides[0][1], sides[1][1]
+    shape = len(counts[0]), len(counts[1])
+    check_factors(shape, int(counts[0].sum()))
+    return Source(blocks, shape, dtype, counts, known)

@@ -1,0 +1,261 @@
+"""What workers do with one shard. All functions are pure: a lost result is computed again.
+
+The first argument is the shard, then what the shard alone is sent (its rows of a block), then
+what all shards are sent (the other block).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from ..ambient import Sparse
+from ..estimators import constants
+from ..estimators.hashing import bounds_of, hashed
+from ..estimators.observations import Summary
+from ..estimators.uncertainty import Spread
+from ..kernels import RowSolution, RowUpdate, UnsureRows
+from ..linalg import square
+from ..losses import Squared
+from ..operators import BlockProblem
+from .shards import Chain, Rows, Shard
+
+Array = Any
+
+
+class Own(NamedTuple):
+    """What a shard has of factors: its rows of a block, and of the vector beside offsets."""
+
+    x: Array
+    border: Array | None
+
+
+class Other(NamedTuple):
+    """What all shards are sent of factors: the block of the other mode, and its vector."""
+
+    block: Array
+    border: Array | None
+
+
+def _factors(shard: Shard, own: Own, other: Other) -> Rows:
+    return shard.restricted(own.x, other.block, own.border, other.border)
+
+
+# ---- solving for rows
+
+
+def squares(shard: Shard, own: Own, other: Other, chain: Chain) -> float:
+    """Return the sum of squared residuals."""
+    y, F = shard.values(chain), _factors(shard, own, other)
+    if shard.operator.fuses(F, y):
+        return float(shard.operator.squares_and_gradient(F, y, shard.mode)[0])
+    return float(square(shard.operator.residual(F, y)))
+
+
+def gradient(shard: Shard, own: Own, other: Other, chain: Chain) -> Array:
+    """Return the gradient of half of that, by the rows of the shard."""
+    y, F = shard.values(chain), _factors(shard, own, other)
+    return shard.operator.squares_and_gradient(F, y, shard.mode)[1]
+
+
+def step(
+    shard: Shard, own: Own, ridge: Array | None, other: Other, chain: Chain, spread: bool
+) -> RowSolution:
+    """Return what the rows of the shard are to be moved by, backwards."""
+    F, y = _factors(shard, own, other), shard.values(chain)
+    problem = BlockProblem(F, shard.mode, y, Squared(), ridge, spread=spread)
+    return shard.operator.step_block(problem)
+
+
+class Unsure(NamedTuple):
+    """What all shards are sent of `UnsureRows`, besides the other block."""
+
+    variance: Array
+    ridge: Array
+    noise: float
+    given: Array | None
+
+
+def update(shard: Shard, own: Own, other: Other, unsure: Unsure, chain: Chain) -> RowUpdate | None:
+    """Return the rows of the shard with what is known about them."""
+    mode, F, y = shard.mode, _factors(shard, own, other), shard.values(chain)
+    variance, ridge, noise, given = unsure
+    beside = None if given is None else own.border
+    system = UnsureRows(F.partner(mode), variance, ridge, noise, mode, beside, given)
+    return shard.operator.update_block(BlockProblem(F, mode, y, Squared()), system)
+
+
+def product(
+    shard: Shard, own: Own | None, M: Array, other: Other | None, chain: Chain | None
+) -> Array:
+    """Return sums over the entries of every slice, of weights times rows of M.
+
+    The weights are the residuals of factors, the values without factors, or ones without values.
+    """
+    if chain is None:
+        weights = shard.pattern.ones(np.empty(0, dtype=M.dtype))
+    else:
+        weights = shard.values(chain)
+    if own is not None and other is not None:
+        weights = shard.operator.residual(_factors(shard, own, other), weights)
+    modes = (M, M)
+    sums = Sparse(shard.pattern, weights).contract(modes, skip=shard.mode)
+    return sums if shard.mode == 0 else sums.T
+
+
+# ---- reductions
+
+
+def along(shard: Shard, chain: Chain, name: str, arguments: tuple[Any, ...]) -> Array:
+    """Return a number for every slice: a method of `Observations` that takes a mode."""
+    return getattr(shard.local(chain), name)(shard.mode, *arguments)
+
+
+def moments(shard: Shard, chain: Chain) -> tuple[int, float, float, float]:
+    """Return the count, the sum and the sum of squares of the values, and the largest one."""
+    y = shard.values(chain)
+    return len(y), float(np.sum(y)), float(square(y)), float(np.max(np.abs(y)))
+
+
+def summary(
+    shard: Shard,
+    own: Own,
+    offset: Array | None,
+    scale: Array | None,
+    other: Other,
+    others: tuple[Array | None, Array | None],
+    size: float,
+) -> Summary:
+    """Return what a fit leaves of the entries; rows only."""
+    F = _factors(shard, own, other)
+    offsets, scales = (offset, others[0]), (scale, others[1])
+    return shard.local(Chain()).summary(F, offsets, size, scales)
+
+
+def fingerprint(shard: Shard) -> int:
+    """Return a number that depends on the entries, but neither on their order nor on shards."""
+    i, j = shard.index
+    bits = shard.y.astype(np.float64).view(np.int64)
+    i = i + shard.first
+    with np.errstate(over="ignore"):
+        return int(np.sum(hashed((i, j, bits), 0))) & (2**63 - 1)
+
+
+# ---- parts of the entries
+
+
+def reach(shard: Shard, places: tuple[Array, Array], length: int) -> Array:
+    """Return how many entries reach how far, where rows and columns are ordered by places."""
+    return np.bincount(_reached(shard, places), minlength=length)
+
+
+def _reached(shard: Shard, places: tuple[Array, Array]) -> Array:
+    return np.maximum(*_placed(shard, places))
+
+
+def _placed(shard: Shard, places: tuple[Array, Array]) -> tuple[Array, Array]:
+    i, j = shard.index
+    return places[0][i + shard.first], places[1][j]
+
+
+def nearest(
+    shard: Shard, places: tuple[Array, Array], last: int, chain: Chain
+) -> tuple[Array, Array, Array]:
+    """Return the entries that do not reach farther, renumbered by places, and their values."""
+    i, j = _placed(shard, places)
+    chosen = np.maximum(i, j) < last
+    return i[chosen], j[chosen], shard.values(chain)[chosen]
+
+
+def entries(shard: Shard, chosen: Array | None, chain: Chain) -> tuple[Array, Array, Array]:
+    """Return coordinates and values, of some slices of the shard's mode or of all."""
+    data = shard.local(chain)
+    own, others, y = shard.own + shard.first, shard.others.astype(np.int64), data.y
+    if chosen is not None:
+        inside = np.isin(own, chosen)
+        own, others, y = own[inside], others[inside], y[inside]
+    return (own, others, y) if shard.mode == 0 else (others, own, y)
+
+
+def hidden(shard: Shard, fraction: float, size: int, seed: int, parts: int, part: int) -> Array:
+    """Return which entries are held out, by a hash of their coordinates."""
+    i, j = shard.index
+    index = (i + shard.first, j) if shard.mode == 0 else (i, j + shard.first)
+    low, high = bounds_of(fraction, size, parts)[part : part + 2]
+    x = hashed(index, seed)
+    return (x >= low) & (x < high)
+
+
+def held(shard: Shard, chain: Chain, *choice: Any) -> tuple[Array, Array, Array]:
+    """Return the entries that are held out."""
+    chosen = hidden(shard, *choice)
+    return tuple(x[chosen] for x in entries(shard, None, chain))
+
+
+def kept(shard: Shard, *choice: Any) -> Shard:
+    """Return the shard without the entries that are held out."""
+    return shard.derived(chosen=~hidden(shard, *choice))
+
+
+# ---- what constants and graphs need
+
+
+def equal(shard: Shard, chain: Chain) -> tuple[Array, Array]:
+    """Return a value of every slice, and how often it occurs if the slice has no other."""
+    return constants.equal(shard.local(chain), shard.mode)
+
+
+def common(shard: Shard, values: Array, chain: Chain) -> Array:
+    """Return how often values occur."""
+    return constants.common(shard.local(chain), values)
+
+
+def frequent(shard: Shard, share: float, chain: Chain) -> Array:
+    """Return the values that make up at least a share of the shard."""
+    values, counts = np.unique(shard.values(chain), return_counts=True)
+    return values[counts >= share * shard.size]
+
+
+def parts(shard: Shard) -> tuple[Array, Array]:
+    """Return the connected part of every slice, and that of every other one, within the shard.
+
+    −1 where there are no entries.
+    """
+    n, width = shard.slices, shard.whole[1 - shard.mode]
+    ones = np.ones(shard.size, dtype=np.int8)
+    edges = coo_array((ones, (shard.own, n + shard.others)), shape=(n + width, n + width))
+    found = connected_components(edges.tocsr(), directed=False)[1]
+    seen = np.zeros(width, dtype=bool)
+    seen[shard.others] = True
+    own = np.where(np.diff(shard.starts) > 0, found[:n], -1)
+    return own, np.where(seen, found[n:], -1)
+
+
+def share_of_variance(
+    shard: Shard,
+    own: Own,
+    ridge: Array,
+    index: tuple[Array, Array],
+    other: Other,
+    chain: Chain,
+    noise: float,
+) -> Array:
+    """Return what the rows of the shard add to the variance of entries, over the noise."""
+    F, mode = _factors(shard, own, other), shard.mode
+    if not len(index[0]):
+        return np.zeros(0, dtype=shard.y.dtype)
+    spread = Spread(F, shard.local(chain), (ridge, ridge), noise)
+    return spread.share(mode, index)
+
+
+def add(a: Any, b: Any) -> Any:
+    """Return a sum, for trees."""
+    return a + b
+
+
+def of_shape(shard: Shard) -> tuple[int, int, int]:
+    """Return the first slice, the number of slices and of entries."""
+    return shard.first, shard.slices, shard.size

@@ -1,0 +1,162 @@
+"""Values that could have been observed: whole numbers, digits and bounds of columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+Array = Any
+
+MOST_PLACES = 8
+"""Decimal places at most; values with more were not rounded by anybody."""
+ANY = MOST_PLACES + 1
+"""Stands for the places of values that were not rounded."""
+STEPS = 50
+"""Steps of a scale at most: from one to five stars there are four, or eight of half a star."""
+PER_STEP = 5
+"""Values per step that it takes to call what was seen a scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plausible:
+    """What values the columns of a table take.
+
+    Attributes
+    ----------
+    low, high : float arrays of shape (columns,)
+        Bounds; infinite where there are none.
+    places : integer array of shape (columns,)
+        Decimal places; `ANY` where values are not rounded.
+    """
+
+    low: Array
+    high: Array
+    places: Array
+
+    def values(self, estimates: Array, columns: Any = slice(None), rounded: bool = True) -> Array:
+        """Return the values nearest to estimates that columns could take.
+
+        Parameters
+        ----------
+        estimates : array of shape (..., columns), or (m,) with `columns`
+        columns : integer array of shape (m,), optional
+            The column of each estimate.
+        rounded : bool
+            Whether digits are those of the columns; otherwise only bounds are.
+        """
+        xp, there = array_namespace(estimates), device(estimates)
+        low, high, factor, whole = (
+            xp.asarray(x[columns], device=there)
+            for x in (self.low, self.high, 10.0**self.places, self.places < ANY)
+        )
+        if rounded:
+            estimates = xp.where(whole, xp.round(estimates * factor) / factor, estimates)
+        return xp.minimum(xp.maximum(estimates, low), high) + 0.0  # no −0
+
+
+class ColumnValues:
+    """Collects what values the columns of a table take, a few rows at a time.
+
+    Parameters
+    ----------
+    columns : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scaledgd.estimators.plausible import ColumnValues
+    >>> seen = ColumnValues(2)
+    >>> seen.add_rows(np.array([[1.0, 0.25], [2.0, np.nan], [4.0, 0.5]]))
+    >>> seen.found().values(np.array([[2.7, -0.018]]))
+    array([[3., 0.]])
+    """
+
+    def __init__(self, columns: int) -> None:
+        self.count = np.zeros(columns, dtype=np.int64)
+        self.low, self.high = np.full(columns, np.inf), np.full(columns, -np.inf)
+        self.places = np.zeros(columns, dtype=np.int64)
+
+    def add_rows(self, values: Array) -> None:
+        """Add rows; NaN is not seen."""
+        seen = ~np.isnan(values)
+        self.count += seen.sum(axis=0)
+        self.low = np.minimum(self.low, np.min(values, axis=0, initial=np.inf, where=seen))
+        self.high = np.maximum(self.high, np.max(values, axis=0, initial=-np.inf, where=seen))
+        for j in np.flatnonzero(self.places < ANY).tolist():
+            self.places[j] = places_of(values[seen[:, j], j], int(self.places[j]))
+
+    def add_entries(self, columns: Array, values: Array) -> None:
+        """Add single entries, given the column of each."""
+        self.count += np.bincount(columns, minlength=len(self.count))
+        np.minimum.at(self.low, columns, values)
+        np.maximum.at(self.high, columns, values)
+        left = np.arange(len(values))
+        for places in range(ANY + 1):
+            left = left[self.places[columns[left]] <= places]
+            if places == ANY or not len(left):
+                break
+            left = left[_unlike(values[left], places)]
+            self.places[np.unique(columns[left])] = places + 1
+
+    def some(self, columns: list[int]) -> ColumnValues:
+        """Return what was seen of some columns."""
+        part = ColumnValues(len(columns))
+        part.count, part.places = self.count[columns], self.places[columns]
+        part.low, part.high = self.low[columns], self.high[columns]
+        return part
+
+    def found(self) -> Plausible:
+        """Return the bounds and digits of columns.
+
+        A column without a negative value has none. If a column, or the table as a whole, takes
+        few values many times each, it is a scale, and its ends are bounds.
+        """
+        count, low, high, places = self.count, self.low, self.high, self.places
+        if count.any():
+            seen = count > 0
+            whole = np.asarray([count.sum()]), low[seen].min(), high[seen].max()
+            most = np.asarray([places[seen].max()])
+            if _is_scale(*whole, most)[0]:
+                shape = len(count)
+                return Plausible(
+                    np.full(shape, whole[1]), np.full(shape, whole[2]), np.full(shape, most[0])
+                )
+        scale = _is_scale(count, low, high, places)
+        bottom = np.where(low >= 0, 0.0, -np.inf)
+        return Plausible(np.where(scale, low, bottom), np.where(scale, high, np.inf), places.copy())
+
+
+def _is_scale(count: Array, low: Array, high: Array, places: Array) -> Array:
+    with np.errstate(invalid="ignore", over="ignore"):
+        steps = (high - low) * 10.0**places
+        few = (places < ANY) & (steps <= STEPS) & (steps > 0)
+        return few & (count >= PER_STEP * (np.where(few, steps, 0) + 1))
+
+
+def places_of(values: Array, least: int = 0) -> int:
+    """Return the number of decimal places of values, at least `least`; `ANY` if many.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scaledgd.estimators.plausible import places_of
+    >>> places_of(np.array([1.5, 2.25])), places_of(np.array([3.0]))
+    (2, 0)
+    """
+    for places in range(least, ANY):
+        values = values[_unlike(values, places)]
+        if not len(values):
+            return places
+    return ANY
+
+
+def _unlike(values: Array, places: int) -> Array:
+    """Which values have more decimal places."""
+    factor = 10.0**places
+    wide = values.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = (np.rint(wide * factor) / factor).astype(values.dtype)
+    return (rounded != values) & np.isfinite(wide)

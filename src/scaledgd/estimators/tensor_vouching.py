@@ -1,0 +1,157 @@
+"""Whether a fit of a tensor may be trusted, and what is given in its place if not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import Tucker
+from .comparing import better
+from .compression import unfolded
+from .local_observations import LocalObservations
+from .observations import MULTIPLE
+from .tensor_model import TensorReading, centred
+from .tucker import TensorFit
+from .vouching import DOUBT, OFFSETS, Pairs, middles
+
+Array = Any
+
+LARGE = 500_000
+"""Number of entries above which a fit of given ranks is not judged."""
+
+GROSS = 9.0
+"""Squared error, in units of a typical one, beyond which an entry may be a gross error itself."""
+
+
+def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
+    """Return what held-out entries say against a fit, or "".
+
+    Parameters
+    ----------
+    errors : array of shape (m,)
+        Squared errors of the fit at the held-out entries of all pairs.
+    pairs : list of pairs of LocalObservations
+        In the same units.
+    center : {"none", "rows", "columns", "both"}
+        The offsets that would be given in place of the fit.
+    robust : bool
+        Whether some entries are grossly wrong.
+    """
+    xp = array_namespace(errors)
+    means = xp.concat([_middle_errors(fit, test, robust) for fit, test in pairs])
+    offsets = xp.concat([_offset_errors(fit, test, center, robust) for fit, test in pairs])
+    if robust:
+        ordered = xp.sort(means)
+        limit = GROSS * max(float(ordered[ordered.shape[0] // 2]), 1e-300)
+        errors, means, offsets = (
+            xp.where(e < limit, e, limit + 0 * e) for e in (errors, means, offsets)
+        )
+    if better(offsets, errors):
+        return OFFSETS
+    # where slices of the last mode have units of their own, all count alike
+    unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
+    return DOUBT if better(means, errors) or better(means / unit, errors / unit) else ""
+
+
+def _own_squares(fit: LocalObservations, test: LocalObservations) -> Array:
+    """The variance of the slice of the last mode that an entry lies in; a typical one if none."""
+    xp, last = array_namespace(fit.y), len(fit.shape) - 1
+    counts = fit.counts(last)
+    squares = fit.squares(last) / xp.where(counts > 1, counts, xp.ones_like(counts))
+    known = (counts >= 4) & (squares > 1e-20)
+    typical = float(xp.mean(squares[known])) if bool(xp.any(known)) else 1.0
+    return xp.take(xp.where(known, squares, typical + 0 * squares), test.coordinates[last])
+
+
+def _middle_errors(fit: LocalObservations, test: LocalObservations, robust: bool) -> Array:
+    """Squared errors of the means (or medians) of fibres of mode 0."""
+    table, other = unfolded(fit, 0), unfolded(test, 0)
+    xp = array_namespace(test.y)
+    if table.shape[1] > 4 * fit.size:
+        off = test.flat - _typical(fit, robust)
+    else:
+        off = test.flat - xp.take(middles(table, robust), other.coordinates[1])
+    return off * off
+
+
+def _offset_errors(
+    fit: LocalObservations, test: LocalObservations, center: str, robust: bool
+) -> Array:
+    """Squared errors of offsets alone."""
+    offsets = centred(fit, center)
+    off = test.shifted(offsets).flat
+    if center == "none":
+        off = off - _typical(fit, robust)
+    return off * off
+
+
+def _typical(data: LocalObservations, robust: bool) -> float:
+    """The mean of all entries, or their median."""
+    return float(array_namespace(data.y).sort(data.flat)[data.size // 2]) if robust else data.mean()
+
+
+def offsets_alone(
+    data: LocalObservations, reading: TensorReading, center: str, robust: bool, why: str
+) -> tuple[TensorFit, TensorReading]:
+    """Return offsets; if there are none, a constant.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        Divided by their magnitude.
+    reading : TensorReading
+    center : {"none", "rows", "columns", "both"}
+    robust : bool
+        Whether some entries are grossly wrong.
+    why : str
+    """
+    xp = array_namespace(data.y)
+    offsets, ones = centred(data, center), (1,) * len(data.shape)
+    trail = [*reading.trail, {"rank": ones, "why": why}]
+    reading = TensorReading(reading.size, offsets, trail, center)
+    left = data.shifted(offsets)
+    even = tuple(xp.zeros_like(left.counts(k))[:, None] + 1 for k in range(len(data.shape)))
+    core = xp.reshape(0 * even[0][0, :], ones)
+    if center == "none":
+        core = core + _typical(left, robust)
+    F = Tucker(even, core)
+    noise = left.residual(F).mean_square()
+    limit = MULTIPLE * left.residual_scale(F) if robust else None
+    return TensorFit(F, noise, limit), reading
+
+
+def after(
+    found: tuple[TensorFit, TensorReading],
+    against: str,
+    data: LocalObservations,
+    center: str,
+    robust: bool,
+) -> tuple[TensorFit, TensorReading]:
+    """Return a fit, or what is given in its place after an opinion.
+
+    Parameters
+    ----------
+    found : TensorFit and TensorReading
+    against : str
+        An opinion.
+    data : LocalObservations
+        Divided by their magnitude.
+    center : {"none", "rows", "columns", "both"}
+    robust : bool
+    """
+    fit, reading = found
+    if against == OFFSETS:
+        plain = replace(reading, slice_scale=None, fold=None)
+        return offsets_alone(data, plain, center, robust, OFFSETS)
+    if against:
+        doubt = {"rank": fit.factors.ranks, "why": against}
+        reading = replace(reading, trail=[*reading.trail, doubt])
+    return fit, reading
+
+
+def worth_judging(data: LocalObservations, noise: float) -> bool:
+    """Whether a fit is to be judged: one that reproduces the data needs no judgement."""
+    return data.size <= LARGE and math.isfinite(noise) and noise > 1e-12 * data.mean_square()

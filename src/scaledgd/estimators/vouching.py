@@ -1,0 +1,106 @@
+"""Whether a fit may be trusted: it must beat means of columns at entries that it did not see."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from .local_observations import LocalObservations
+from .observations import Observations
+
+Array = Any
+Trail = list[dict[str, Any]]
+Pairs = list[tuple[LocalObservations, LocalObservations]]
+
+DOUBT = "means of columns predict held-out entries better than this fit"
+"""What the trail of a fit says that is given though it should not be trusted."""
+
+OFFSETS = "offsets alone predict held-out entries better"
+"""What it says of offsets that are given in place of a fit."""
+
+MEDIANS = "medians predict held-out entries better"
+"""What it says of medians that are given in place of a fit."""
+
+FEWEST = 20
+"""Number of entries below which none are held out."""
+
+SEVERAL = 100
+"""Held-out entries that are wanted at least."""
+
+
+def against(trail: Trail) -> str:
+    """Return what the trail of a fit says against it, or ""."""
+    found = [str(step["why"]) for step in trail if step.get("why") in (DOUBT, OFFSETS, MEDIANS)]
+    return found[-1] if found else ""
+
+
+def middles(data: LocalObservations, robust: bool = False) -> Array:
+    """Return the mean (or median) of every column; that of all entries if it has none.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        Of a table.
+    robust : bool
+        Whether to take medians.
+    """
+    xp = array_namespace(data.y)
+    each = data.medians(1) if robust else data.means(1)
+    whole = float(xp.sort(data.flat)[data.size // 2]) if robust else data.mean()
+    return xp.where(data.counts(1) > 0, each, whole + 0 * each)
+
+
+def own_units(data: LocalObservations) -> Array:
+    """Return the deviation of every column; a typical one where it is zero or entries are few."""
+    xp, size = array_namespace(data.y), data.magnitude()
+    data = data.scaled(size)  # squares of huge numbers overflow
+    counts = data.counts(1)
+    squares = data.squares(1) / xp.where(counts > 1, counts, xp.ones_like(counts))
+    known = (counts >= 4) & (squares > 1e-20)
+    some = xp.sort(squares[known])
+    typical = float(some[some.shape[0] // 2]) if some.shape[0] else data.mean_square()
+    return size * xp.sqrt(xp.where(known, squares, typical + 0 * squares))
+
+
+def squared(test: LocalObservations, estimates: Array, unit: Array) -> Array:
+    """Return squared errors at entries of a table, in units of the columns."""
+    unit = array_namespace(unit).take(unit, test.coordinates[1])
+    off = (estimates - test.flat) / unit
+    return off * off if test.weight is None else off * off * test.weight
+
+
+def middle_errors(pairs: Pairs, unit: Array, robust: bool = False) -> Array:
+    """Return the squared errors of means (or medians) of columns at held-out entries."""
+    xp = array_namespace(unit)
+    found = []
+    for fit, test in pairs:
+        estimates = xp.take(middles(fit, robust), test.coordinates[1])
+        found.append(squared(test, estimates, unit))
+    return xp.concat(found)
+
+
+def parts_of(data: LocalObservations, seed: int, several: int = SEVERAL) -> Pairs:
+    """Return entries to fit and entries to predict, several times if there are few."""
+    if data.size < FEWEST:
+        return []
+    return data.split(0.1, seed, min(5, max(1, math.ceil(several / (0.1 * data.size)))))
+
+
+def determinable(data: Observations, share: float) -> int:
+    """Return the largest rank whose degrees of freedom are a share of the entries at most.
+
+    Larger ones reproduce anything. It is one at least.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        Of a table.
+    share : float
+    """
+    total, room = sum(data.shape), share * data.size
+    # the smaller root of r (total - r) = room
+    root = total * total - 4 * room
+    rank = total // 2 if root <= 0 else int((total - math.sqrt(root)) / 2)
+    return max(1, min(rank, *data.shape))

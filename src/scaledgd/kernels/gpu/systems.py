@@ -1,0 +1,472 @@
+"""The small systems of rows on a GPU: formed, inverted and solved without leaving the chip.
+
+A program goes through the entries of a row in blocks, adds up their system in registers, and
+inverts it there. Gram matrices of single-precision data are summed by tensor cores, each product
+by three of TF32, which is nearly full precision. Gradients are summed in full precision, and rows
+are not solved for but moved: by the inverse times the gradient. So rounding in a system changes how
+fast a fit converges, and not where it ends.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+SINGLE, PIECES, LONG = 0, 1, 2
+"""What a launch does: solves rows of one piece, sums pieces of long rows, or solves these."""
+
+NUMBERS = 5
+"""Sums per row: squares before and after, weights, variance from the rows and from the others."""
+
+EXTRA = 8
+"""Room for single numbers in what is kept of a piece."""
+
+
+BLOCK = 32
+"""Columns that are eliminated at a time where systems are wide."""
+
+
+def kept_of_piece(q: int) -> int:
+    """Return how many numbers are kept of a piece of a long row.
+
+    They are in the order G, g, u, a and single numbers, where G is the Gram matrix, g the
+    gradient, u the sum of the variances, and a the last column of G where there is a border.
+    """
+    return q * q + 3 * q + EXTRA
+
+
+@triton.jit
+def _inverse(A, room, Q: tl.constexpr, least):
+    """Return the inverse of a positive matrix with a diagonal of ones.
+
+    By the symmetric sweep operator, where 2 is added to each diagonal entry on the way: a
+    rank-one update per column, or by tensor cores an update per block of columns.
+    """
+    if Q <= 32:
+        inverse = _inverse_by_columns(A, Q, least)
+    else:
+        inverse = _inverse_by_blocks(A, room, Q, 32, least)
+    return inverse
+
+
+@triton.jit
+def _inverse_by_blocks(A, room, Q: tl.constexpr, N: tl.constexpr, least):
+    """The same by blocks of N columns, which are read through memory of Q N numbers."""
+    k = tl.arange(0, Q)
+    n = tl.arange(0, N)
+    same = n[:, None] == n[None, :]
+    # loads of the next block must wait for what this one stores
+    for first in tl.range(0, Q, N, num_stages=1):
+        mine = (k >= first) & (k < first + N)
+        tl.debug_barrier()
+        at = room + k[:, None] * N + (k - first)[None, :]
+        tl.store(at, A, mask=mine[None, :] & (k >= 0)[:, None])
+        tl.debug_barrier()
+        C = tl.load(room + k[:, None] * N + n[None, :])
+        P = tl.load(room + (first + n)[:, None] * N + n[None, :])
+        diagonal = tl.maximum(tl.sum(tl.where(same, P, 0.0), axis=1), least)
+        unit = 1.0 / tl.sqrt(diagonal)
+        P = tl.where(same, 1.0, P * (unit[:, None] * unit[None, :]))
+        P = _inverse_by_columns(P, N, least) * (unit[:, None] * unit[None, :])
+        C = tl.where(k[:, None] == first + n[None, :], C - 1.0, C)
+        precise: tl.constexpr = "ieee" if A.dtype == tl.float64 else "tf32x3"
+        D = tl.dot(C, P, input_precision=precise, out_dtype=A.dtype)
+        A -= tl.dot(D, tl.trans(C), input_precision=precise, out_dtype=A.dtype)
+    return tl.where(k[:, None] == k[None, :], 2.0, 0.0) - A
+
+
+@triton.jit
+def _inverse_by_columns(A, Q: tl.constexpr, least):
+    """The same by columns, in registers."""
+    k = tl.arange(0, Q)
+    for i in range(Q):
+        here = k == i
+        row = tl.sum(tl.where(here[:, None], A, 0.0), axis=0)
+        pivot = tl.sum(tl.where(here, row, 0.0), axis=0)
+        pivot = tl.maximum(pivot, least)
+        c = tl.where(here, pivot - 1.0, row)
+        A = A - c[:, None] * (c / pivot)[None, :]
+    return tl.where(k[:, None] == k[None, :], 2.0, 0.0) - A
+
+
+@triton.jit
+def _vectors(other, second, M, C, e, live, Q: tl.constexpr, TERMS: tl.constexpr):
+    """Return the vectors of entries, and where they are: rows of M, or combinations of them."""
+    k = tl.arange(0, Q)
+    j = tl.load(other + e, mask=live, other=0).to(tl.int64)
+    if TERMS == 1:
+        v = tl.load(M + j[:, None] * Q + k[None, :], mask=live[:, None], other=0.0)
+    else:
+        i = tl.load(second + e, mask=live, other=0).to(tl.int64)
+        v = tl.zeros((e.shape[0], Q), M.dtype.element_ty)
+        for t in range(TERMS):
+            at = (j * TERMS + t) * Q
+            c = tl.load(C + i * TERMS + t, mask=live, other=0.0)
+            v += c[:, None] * tl.load(M + at[:, None] + k[None, :], mask=live[:, None], other=0.0)
+    return v, j
+
+
+@triton.jit
+def _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q: tl.constexpr):
+    k = tl.arange(0, Q)
+    tl.store(at + k[:, None] * Q + k[None, :], G)
+    tl.store(at + Q * Q + k, g)
+    tl.store(at + Q * Q + Q + k, u)
+    tl.store(at + Q * Q + 2 * Q + k, a)
+    one = at + Q * Q + 3 * Q + tl.zeros((1,), tl.int32)
+    tl.store(one, corner)
+    tl.store(one + 1, edge)
+    tl.store(one + 2, squares)
+    tl.store(one + 3, seen)
+    tl.store(one + 4, spill)
+
+
+@triton.jit
+def _summed(pieces, begin, end, Q: tl.constexpr):
+    """Return what the pieces of a long row add up to."""
+    W: tl.constexpr = Q * Q + 3 * Q + 8
+    T: tl.constexpr = pieces.dtype.element_ty
+    k = tl.arange(0, Q)
+    G = tl.zeros((Q, Q), T)
+    g = tl.zeros((Q,), T)
+    u = tl.zeros((Q,), T)
+    a = tl.zeros((Q,), T)
+    corner = tl.zeros((1,), T)
+    edge = tl.zeros((1,), T)
+    squares = tl.zeros((1,), T)
+    seen = tl.zeros((1,), T)
+    spill = tl.zeros((1,), T)
+    for s in range(begin, end):
+        at = pieces + s * W
+        G += tl.load(at + k[:, None] * Q + k[None, :])
+        g += tl.load(at + Q * Q + k)
+        u += tl.load(at + Q * Q + Q + k)
+        a += tl.load(at + Q * Q + 2 * Q + k)
+        one = at + Q * Q + 3 * Q + tl.zeros((1,), tl.int32)
+        corner += tl.load(one)
+        edge += tl.load(one + 1)
+        squares += tl.load(one + 2)
+        seen += tl.load(one + 3)
+        spill += tl.load(one + 4)
+    return G, g, u, a, corner, edge, squares, seen, spill
+
+
+@triton.jit
+def _added(
+    begin,
+    end,
+    other,
+    second,
+    y,
+    root,
+    M,
+    C,
+    U,
+    beside,
+    here,
+    edge_x,
+    mine,
+    Q: tl.constexpr,
+    E: tl.constexpr,
+    TERMS: tl.constexpr,
+    MEASURED: tl.constexpr,
+    ROOT: tl.constexpr,
+    UNSURE: tl.constexpr,
+    BORDER: tl.constexpr,
+    GIVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Return what some entries of a row add up to."""
+    T: tl.constexpr = M.dtype.element_ty
+    k = tl.arange(0, Q)
+    G = tl.zeros((Q, Q), T)
+    g = tl.zeros((Q,), T)
+    u = tl.zeros((Q,), T)
+    a = tl.zeros((Q,), T)
+    corner = tl.zeros((E,), T)
+    edge = tl.zeros((E,), T)
+    squares = tl.zeros((E,), T)
+    seen = tl.zeros((E,), T)
+    spill = tl.zeros((E,), T)
+    for at in range(begin, end, E):
+        e = at + tl.arange(0, E)
+        live = e < end
+        v, j = _vectors(other, second, M, C, e, live, Q, TERMS)
+        weight = tl.where(live, 1.0, 0.0).to(T)
+        if ROOT:
+            weight = tl.load(root + e, mask=live, other=0.0)
+            v = v * weight[:, None]
+        if MEASURED:
+            off = tl.sum(v * here[None, :], axis=1) - tl.load(y + e, mask=live, other=0.0)
+            if BORDER:
+                m = weight * tl.load(beside + j * 3, mask=live, other=0.0)
+                off += m * edge_x
+            if GIVEN:
+                off += weight * mine * tl.load(beside + j * 3 + 1, mask=live, other=0.0)
+                doubt = tl.load(beside + j * 3 + 2, mask=live, other=0.0)
+                spill += weight * weight * doubt
+            g += tl.sum(v * off[:, None], axis=0)
+            if BORDER:
+                a += tl.sum(v * m[:, None], axis=0)
+                corner += m * m
+                edge += m * off
+            squares += off * off
+            seen += weight * weight
+        if UNSURE:
+            d = tl.load(U + j[:, None] * Q + k[None, :], mask=live[:, None], other=0.0).to(T)
+            if ROOT:
+                d = d * (weight * weight)[:, None]
+            u += tl.sum(d, axis=0)
+        G = tl.dot(tl.trans(v), v, G, input_precision=PRECISION, out_dtype=T)
+    one = tl.zeros((1,), T)
+    corner = one + tl.sum(corner, axis=0)
+    edge = one + tl.sum(edge, axis=0)
+    squares = one + tl.sum(squares, axis=0)
+    seen = one + tl.sum(seen, axis=0)
+    spill = one + tl.sum(spill, axis=0)
+    return G, g, u, a, corner, edge, squares, seen, spill
+
+
+@triton.jit
+def update(
+    rows,
+    begins,
+    ends,
+    first,
+    count,
+    starts,
+    other,
+    y,
+    root,
+    M,
+    U,
+    beside,
+    x,
+    own,
+    ridge,
+    sizes,
+    units,
+    noise,
+    pieces,
+    solved,
+    variance,
+    numbers,
+    total,
+    r,
+    q,
+    jitter,
+    least,
+    KIND: tl.constexpr,
+    Q: tl.constexpr,
+    E: tl.constexpr,
+    ROOT: tl.constexpr,
+    BORDER: tl.constexpr,
+    GIVEN: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Solve for rows x of x Mᵀ + own givenᵀ, where M and given are uncertain.
+
+    M has shape (n, Q), padded with zeros, and so has U, the variances of its rows in some units.
+    The last column of a system may be a border, which is the first column of `beside`, followed by
+    `given` and its variance.
+    """
+    k = tl.arange(0, Q)
+    inside = k < r
+    eye = k[:, None] == k[None, :]
+    T: tl.constexpr = M.dtype.element_ty
+    one = tl.zeros((1,), tl.int32)
+    zero = tl.zeros((1,), T)
+    every = tl.zeros((Q, Q), T)
+    every_a = tl.zeros((Q,), T)
+    every_c = tl.zeros((1,), T)
+    alone = total + tl.program_id(0).to(tl.int64) * (Q * Q + Q + 1 + 32 * Q)
+    room = alone + Q * Q + Q + 1
+    held_all = tl.load(ridge + k, mask=inside, other=1.0)
+    size_all = tl.load(sizes + k, mask=inside, other=0.0)
+    unit_all = tl.load(units + k)
+    for item in range(tl.program_id(0), count, tl.num_programs(0)):
+        row = tl.load(rows + item).to(tl.int64)
+        here = tl.load(x + row * q + k, mask=inside, other=0.0)
+        edge_x = zero
+        mine = zero
+        if BORDER:
+            edge_x = tl.load(x + row * q + r + one)
+        if GIVEN:
+            mine = tl.load(own + row + one)
+        if KIND == 0:
+            begin = tl.load(starts + row)
+            end = tl.load(starts + row + 1)
+        elif KIND == 1:
+            begin = tl.load(begins + item)
+            end = tl.load(ends + item)
+        else:
+            begin = tl.load(first + item)
+            end = tl.load(first + item + 1)
+        if KIND == 2:
+            G, g, u, a, corner, edge, squares, seen, spill = _summed(pieces, begin, end, Q)
+        else:
+            G, g, u, a, corner, edge, squares, seen, spill = _added(
+                begin, end, other, other, y, root, M, M, U, beside, here, edge_x, mine,
+                Q, E, 1, True, ROOT, True, BORDER, GIVEN, PRECISION,
+            )  # fmt: skip
+        if KIND == 1:
+            at = pieces + (begin * 0 + item) * (Q * Q + 3 * Q + 8)
+            _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q)
+        else:
+            diagonal = tl.sum(tl.where(eye, G, 0.0), axis=1)
+            known = size_all > 0
+            relative = tl.where(known, diagonal / tl.where(known, size_all, 1.0), 0.0)
+            size = tl.max(relative, axis=0) + zero
+            if BORDER:
+                edge_size = tl.load(sizes + r + one)
+                size = tl.maximum(size, corner / tl.where(edge_size > 0, edge_size, 1.0))
+            size = size * jitter
+            u = u * unit_all
+            penalty = held_all + u
+            held = penalty + size * size_all
+            b = g + penalty * here
+            unit = 1.0 / tl.sqrt(diagonal + held)
+            A = tl.where(eye, 1.0, G * (unit[:, None] * unit[None, :]))
+            inverse = _inverse(A, room, Q, least) * (unit[:, None] * unit[None, :])
+            d = tl.sum(inverse * b[None, :], axis=1)
+            edge_d = zero
+            edge_s = zero
+            taken = zero
+            if BORDER:
+                edge_ridge = tl.load(ridge + r + one)
+                edge_held = edge_ridge + size * edge_size
+                edge_b = edge + edge_ridge * edge_x
+                t = tl.sum(inverse * a[None, :], axis=1)
+                whole = corner + edge_held
+                edge_s = 1.0 / tl.maximum(whole - tl.sum(a * t, axis=0), least * whole)
+                edge_d = edge_s * (edge_b - tl.sum(a * d, axis=0))
+                d = d - t * edge_d
+                inverse = inverse + (t * edge_s)[:, None] * t[None, :]
+                every_a -= t * edge_s
+                every_c += edge_s
+                taken = edge_d * (edge_b + edge_held * edge_d - 2.0 * edge_ridge * edge_x)
+            level = tl.load(noise)
+            spread = tl.sum(tl.where(eye, inverse, 0.0), axis=1)
+            moved = here - d
+            # with (G + H) d = b + R x, where b and G are of the data alone, the step takes
+            # d'(2 b - G d) = d'(b + H d - R x) off the squares
+            taken += tl.sum(d * (b + held * d - 2.0 * penalty * here), axis=0)
+            from_rows = tl.sum((diagonal + u) * tl.where(inside, spread, 0.0), axis=0) + zero
+            from_others = tl.sum(u * moved * moved, axis=0) + spill * mine * mine
+            tl.store(solved + row * q + k, moved, mask=inside)
+            tl.store(variance + row * q + k, level * spread, mask=inside)
+            if BORDER:
+                tl.store(solved + row * q + r + one, edge_x - edge_d)
+                tl.store(variance + row * q + r + one, level * edge_s)
+                from_rows += corner * edge_s
+            at = numbers + row * 5 + one
+            tl.store(at, squares)
+            tl.store(at + 1, squares - taken)
+            tl.store(at + 2, seen)
+            tl.store(at + 3, from_rows)
+            tl.store(at + 4, from_others)
+            every += inverse
+    if KIND != 1:
+        tl.store(alone + k[:, None] * Q + k[None, :], every)
+        if BORDER:
+            tl.store(alone + Q * Q + k, every_a)
+            tl.store(alone + Q * Q + Q + one, every_c)
+
+
+@triton.jit
+def step(
+    rows,
+    begins,
+    ends,
+    first,
+    count,
+    starts,
+    other,
+    second,
+    y,
+    root,
+    M,
+    C,
+    x,
+    target,
+    turn,
+    ridge,
+    pieces,
+    steps,
+    diagonals,
+    total,
+    jitter,
+    least,
+    KIND: tl.constexpr,
+    Q: tl.constexpr,
+    E: tl.constexpr,
+    TERMS: tl.constexpr,
+    MEASURED: tl.constexpr,
+    ROOT: tl.constexpr,
+    RIDGE: tl.constexpr,
+    SPREAD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Solve for what rows are off their solutions by, where v is orthonormal in the mean.
+
+    `turn` holds the coordinates; `ridge` has one row for all (RIDGE 1) or one each (RIDGE 2), in
+    coordinates as they came. Without MEASURED the right-hand side is `target`.
+    """
+    k = tl.arange(0, Q)
+    eye = k[:, None] == k[None, :]
+    T: tl.constexpr = M.dtype.element_ty
+    zero = tl.zeros((1,), T)
+    every = tl.zeros((Q, Q), T)
+    alone = total + tl.program_id(0).to(tl.int64) * (Q * Q + 32 * Q)
+    room = alone + Q * Q
+    for item in range(tl.program_id(0), count, tl.num_programs(0)):
+        row = tl.load(rows + item).to(tl.int64)
+        here = tl.zeros((Q,), T)
+        if MEASURED:
+            here = tl.load(x + row * Q + k)
+        if KIND == 0:
+            begin = tl.load(starts + row)
+            end = tl.load(starts + row + 1)
+        elif KIND == 1:
+            begin = tl.load(begins + item)
+            end = tl.load(ends + item)
+        else:
+            begin = tl.load(first + item)
+            end = tl.load(first + item + 1)
+        if KIND == 2:
+            G, g, u, a, corner, edge, squares, seen, spill = _summed(pieces, begin, end, Q)
+        else:
+            G, g, u, a, corner, edge, squares, seen, spill = _added(
+                begin, end, other, second, y, root, M, C, M, M, here, zero, zero,
+                Q, E, TERMS, MEASURED, ROOT, False, False, False, PRECISION,
+            )  # fmt: skip
+        if KIND == 1:
+            at = pieces + (begin * 0 + item) * (Q * Q + 3 * Q + 8)
+            _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q)
+        else:
+            if not MEASURED:
+                g = tl.load(target + row * Q + k)
+            # relative to the data: the ridge of a column that vanishes is huge, and must not
+            # hold the others
+            size = tl.max(tl.sum(tl.where(eye, G, 0.0), axis=1), axis=0)
+            little = jitter * tl.where(size > 1e-12, size, 1.0)
+            if RIDGE > 0:
+                S = tl.load(turn + k[:, None] * Q + k[None, :])
+                held = tl.load(ridge + (RIDGE - 1) * row * Q + k)
+                H = tl.dot(tl.trans(S), S * held[:, None], input_precision=PRECISION, out_dtype=T)
+                G += 0.5 * (H + tl.trans(H))
+                if MEASURED:
+                    g += tl.sum(H * here[None, :], axis=1)
+            G = tl.where(eye, G + little, G)
+            diagonal = tl.sum(tl.where(eye, G, 0.0), axis=1)
+            unit = 1.0 / tl.sqrt(diagonal)
+            A = tl.where(eye, 1.0, G * (unit[:, None] * unit[None, :]))
+            inverse = _inverse(A, room, Q, least) * (unit[:, None] * unit[None, :])
+            tl.store(steps + row * Q + k, tl.sum(inverse * g[None, :], axis=1))
+            if SPREAD:
+                S = tl.load(turn + k[:, None] * Q + k[None, :])
+                Z = tl.dot(S, inverse, input_precision=PRECISION, out_dtype=T)
+                tl.store(diagonals + row * Q + k, tl.sum(Z * S, axis=1))
+                every += inverse
+    if SPREAD and KIND != 1:
+        tl.store(alone + k[:, None] * Q + k[None, :], every)

@@ -1,0 +1,376 @@
+"""Fits of Dask collections: the same answers as on one machine, for any shards."""
+
+import time
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import scaledgd as sg
+
+dask = pytest.importorskip("dask", reason="needs scaledgd[dask]")
+distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
+pytest.importorskip("pandas", reason="needs scaledgd[dask]")
+da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
+dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
+pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
+
+from scaledgd.distributed import fitting  # noqa: E402
+from scaledgd.estimators import choosing, joint, searching  # noqa: E402
+
+SHAPE, RANK = (300, 200), 3
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+def entries(noise=0.3, m=12_000, seed=0, offsets=True):
+    """Coordinates and values of a noisy low-rank table."""
+    rng = np.random.default_rng(seed)
+    i, j = np.divmod(rng.choice(SHAPE[0] * SHAPE[1], m, replace=False), SHAPE[1])
+    L, R = (rng.standard_normal((n, RANK)) for n in SHAPE)
+    y = (L[i] * R[j]).sum(axis=1) + noise * rng.standard_normal(m)
+    return i, j, y + (2 + rng.standard_normal(SHAPE[0])[i] if offsets else 0)
+
+
+def chunked(*arrays, chunks=2500):
+    return tuple(da.from_array(x, chunks=chunks) for x in arrays)
+
+
+def fitted(model, i, j, y, **more):
+    return clone(model).fit_entries((i, j), y, SHAPE, **more)
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Small data count as large: they are fitted in shards, and chosen for on a part."""
+    monkeypatch.setattr(fitting, "GATHER", 0)
+    monkeypatch.setattr(fitting, "CELLS", 0)
+    monkeypatch.setattr(joint, "WORK", 0)
+    for module in (choosing, searching):
+        monkeypatch.setattr(module, "LARGE", 5000)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A cluster in this process."""
+    with (
+        dask.config.set({"distributed.worker.memory.terminate": False}),
+        started(2) as cluster,
+        distributed.Client(cluster) as found,
+    ):
+        yield found
+
+
+def started(workers, processes=False):
+    return distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=processes, dashboard_address=":0"
+    )
+
+
+def left_behind(client):
+    """What the scheduler still knows of, once it has heard of what was released."""
+    for _ in range(100):
+        found = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
+        if not found:
+            break
+        time.sleep(0.05)
+    return found
+
+
+def alike(a, b, tol=1e-9):
+    """Two fits with the same answers."""
+    assert a.rank_ == b.rank_
+    assert (a.center_, a.scale_) == (b.center_, b.scale_)
+    assert a.n_iter_ == b.n_iter_
+    X, Y = a.reconstruct(), b.reconstruct()
+    assert np.abs(X - Y).max() <= tol * np.abs(X).max()
+    for name in ("singular_values_", "row_offset_", "column_offset_", "noise_variance_"):
+        one, two = getattr(a, name), getattr(b, name)
+        assert np.allclose(one, two, rtol=tol, atol=tol * np.abs(X).max())
+
+
+MODELS = {
+    name: sg.MatrixCompletion(**params, smooth="none", random_state=0)
+    for name, params in {
+        "given": {"rank": RANK},
+        "auto": {},
+        "ridge": {"rank": RANK, "ridge": 0.1},
+        "columns": {"rank": RANK, "center": "columns", "scale": "columns"},
+        "parts": {"rank": 2, "non_negative": True, "max_iter": 8},
+    }.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        *(("given", parts) for parts in (1, 2, 4, 7)),
+        *(("auto", 4), ("auto", 7), ("ridge", 4), ("columns", 7), ("parts", 2)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_shards_do_not_matter(name, parts, large, monkeypatch):
+    i, j, y = entries()
+    y = np.abs(y) if name == "parts" else y
+    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    seen = []
+    watched = fitting.sharded
+    monkeypatch.setattr(fitting, "sharded", lambda *a: seen.append(watched(*a)) or seen[-1])
+    one = fitted(MODELS[name], i, j, y)
+    many = fitted(MODELS[name], *chunked(i, j, y))
+    alike(one, many)
+    assert [len(side) for side in seen[0].shards] == [parts, parts]
+
+
+def test_exact_data_are_reproduced(large, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    i, j, y = entries(noise=0, offsets=False)
+    one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
+    alike(one, many)
+    assert np.abs(many.predict_entries((i, j)) - y).max() < 1e-7
+
+
+def test_the_order_of_files_does_not_matter(large, monkeypatch, client):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    i, j, y = entries()
+    parts = np.array_split(np.random.default_rng(1).permutation(len(y)), 5)
+    found = []
+    for order in ([0, 1, 2, 3, 4], [3, 1, 4, 0, 2]):
+        arrays = [
+            da.concatenate([da.from_array(x[parts[k]], chunks=-1) for k in order])
+            for x in (i, j, y)
+        ]
+        found.append(fitted(MODELS["given"], *arrays).reconstruct())
+    assert np.array_equal(*found)
+    assert not left_behind(client)
+
+
+def test_a_cluster_answers_like_one_machine(large, monkeypatch, client):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    i, j, y = entries()
+    model = clone(MODELS["given"]).set_params(calibrate=0.1)
+    one, many = fitted(model, i, j, y), fitted(model, *chunked(i, j, y))
+    alike(one, many)
+    assert np.allclose(one._model.scores, many._model.scores, rtol=1e-9)
+    index = i[:40], j[:40]
+    for kind in ("model", "prediction", "conformal"):
+        bounds = [model.interval(index, 0.9, kind) for model in (one, many)]
+        assert np.allclose(*bounds, rtol=1e-9, atol=1e-9)
+    deviation = many.predict_entries(index, return_std=True)[1]
+    assert np.allclose(one.predict_entries(index, return_std=True)[1], deviation, rtol=1e-9)
+    assert not left_behind(client)
+
+
+def test_single_precision_stays(large, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    i, j, y = entries()
+    y = y.astype(np.float32)
+    one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
+    assert many.factors_.L.dtype == many.predict_entries((i, j)).dtype == np.float32
+    assert np.abs(one.reconstruct() - many.reconstruct()).max() < 1e-3
+
+
+def test_few_entries_are_fitted_here():
+    i, j, y = entries()
+    alike(fitted(MODELS["auto"], i, j, y), fitted(MODELS["auto"], *chunked(i, j, y)), 1e-10)
+
+
+# ---- kinds of input
+
+
+def table(i, j, y):
+    X = np.full(SHAPE, np.nan)
+    X[i, j] = y
+    return X
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_table_with_holes(sharded, request, monkeypatch):
+    if sharded:
+        request.getfixturevalue("large")
+        monkeypatch.setattr(fitting, "PART", 4000)
+    X = table(*entries())
+    model = MODELS["given"]
+    one = clone(model).fit(X)
+    unknown = da.from_array(X, chunks=(70, 200))
+    unknown = unknown[da.from_array(np.ones(len(X), dtype=bool), chunks=70)]
+    for blocks in (da.from_array(X, chunks=(90, 60)), unknown):
+        many = clone(model).fit(blocks)
+        alike(one, many)
+        filled = many.transform(blocks)
+        assert filled.chunks[1] == blocks.chunks[1]
+        assert len(filled.chunks[0]) == len(blocks.chunks[0])
+        assert np.allclose(filled.compute(), one.transform(X), rtol=1e-8, atol=1e-8)
+    assert many.n_features_in_ == SHAPE[1]
+
+
+def test_observed_says_what_counts(large):
+    X = table(*entries())
+    seen = ~np.isnan(X)
+    whole = np.where(seen, X, 7.0)
+    model = MODELS["given"]
+    many = clone(model).fit(
+        da.from_array(whole, chunks=90), observed=da.from_array(seen, chunks=50)
+    )
+    alike(clone(model).fit(X), many)
+
+
+def labelled(i, j, y, seed=1):
+    """The same entries with labels of people and things, in any order."""
+    frame = pd.DataFrame({"user": [f"u{k:04d}" for k in i], "item": 10 * j - 50, "stars": y})
+    return frame.sample(frac=1, random_state=seed).reset_index(drop=True)
+
+
+@pytest.mark.parametrize("kind", [str, "category"])
+def test_a_frame_of_labels(kind, large, monkeypatch, client):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    i, j, y = entries()
+    frame = labelled(i, j, y)
+    frame["user"] = frame["user"].astype(kind)
+    lines = dd.from_pandas(frame, npartitions=5)
+    model = clone(MODELS["given"]).fit(lines)
+    alike(fitted(MODELS["given"], i, j, y), model)
+    assert model.feature_names_in_[0] == "-50"
+    lazy = model.predict_entries(lines[["user", "item"]])
+    assert lazy.npartitions == lines.npartitions
+    estimate = lazy.compute()
+    assert estimate.index.equals(frame.index)
+    numbers = frame["user"].astype(str).str[1:].astype(int), (frame["item"] + 50) // 10
+    wanted = model.predict_entries(tuple(x.to_numpy() for x in numbers))
+    assert np.array_equal(estimate, wanted)
+    few = frame[["user", "item"]].iloc[:3]
+    assert np.array_equal(model.predict_entries(few), wanted[:3])
+    with pytest.raises(KeyError, match="'nobody' was not among"):
+        model.predict_entries(pd.DataFrame({"user": ["nobody"], "item": [-50]}))
+
+
+def test_lazy_predictions_in_the_chunks_that_came(large):
+    i, j, y = entries()
+    model = fitted(MODELS["given"], *chunked(i, j, y))
+    lazy = model.predict_entries(chunked(i, j, chunks=999))
+    assert lazy.chunks == da.from_array(i, chunks=999).chunks
+    assert lazy.dtype == np.float64
+    assert np.array_equal(lazy.compute(), model.predict_entries((i, j)))
+
+
+def test_empty_parts_and_missing_values_are_fine(large):
+    i, j, y = entries()
+    frame = labelled(i, j, y)
+    more = frame.iloc[:50].assign(stars=np.nan, user=frame["user"].iloc[0])
+    parts = [frame.iloc[:0], frame.iloc[:5000], more, frame.iloc[5000:], frame.iloc[:0]]
+    lines = dd.concat([dd.from_pandas(part, npartitions=1) for part in parts])
+    alike(fitted(MODELS["given"], i, j, y), clone(MODELS["given"]).fit(lines))
+
+
+# ---- bad input: a clear sentence before the long work, and nothing left behind
+
+
+def frame_of(parts):
+    """A frame with parts as they are, whatever their types."""
+    whole = dd.from_pandas(parts[0], npartitions=1)
+
+    def part(number):
+        return parts[number]
+
+    return dd.from_map(part, range(len(parts)), meta=whole._meta)
+
+
+def bad_frames():
+    frame = labelled(*entries())
+    half = len(frame) // 2
+    first, second = frame.iloc[:half], frame.iloc[half:]
+    missing = second.copy()
+    missing.loc[missing.index[3], "user"] = None
+    words = second.assign(stars=["good"] * len(second))
+    numbers = second.assign(user=np.arange(len(second)))
+    again = pd.concat([second, first.iloc[[7]]])
+    user, item = first["user"].iloc[7], first["item"].iloc[7]
+    return {
+        "label": ([first, missing], ValueError, "part 1 of the frame: 1 labels in 'user' are miss"),
+        "words": ([first, words], TypeError, "part 1 of the frame: 'stars' holds .*, not numbers"),
+        "types": ([first, numbers], TypeError, "labels in 'user' are .* and .* in others"),
+        "twice": ([first, again], ValueError, f"user '{user}', item {item} is given more than"),
+        "infinite": ([first, second.assign(stars=np.inf)], ValueError, "'stars' holds infinity"),
+        "nothing": ([first.assign(stars=np.nan)], ValueError, "no entry with a value"),
+        "columns": ([first.assign(more=1)], ValueError, "three columns: row, column and value"),
+    }
+
+
+@pytest.mark.parametrize("name", ["label", "words", "types", "twice", "infinite", "nothing"])
+@pytest.mark.parametrize("where", ["cluster", "here"])
+def test_bad_frames(name, where, large, request):
+    parts, error, words = bad_frames()[name]
+    if where == "cluster":
+        client = request.getfixturevalue("client")
+    model = clone(MODELS["given"])
+    with dask.config.set({"dataframe.convert-string": False}), pytest.raises(error, match=words):
+        model.fit(frame_of(parts))
+    assert not hasattr(model, "factors_")
+    if where == "cluster":
+        assert not left_behind(client)
+
+
+def test_bad_arrays(large):
+    i, j, y = entries()
+    model = clone(MODELS["given"])
+
+    def refused(error, words, *given, shape=SHAPE, **more):
+        with pytest.raises(error, match=words):
+            model.fit_entries(given[:2], given[2], shape, **more)
+        assert not hasattr(model, "factors_")
+
+    far = i.copy()
+    far[9000] = SHAPE[0]
+    refused(ValueError, r"chunk 3 of index\[0\] runs from", *chunked(far, j, y))
+    gone = y.copy()
+    gone[3] = np.nan
+    refused(ValueError, "chunk 0 of values", *chunked(i, j, gone))
+    refused(TypeError, r"index\[0\] must hold integers", *chunked(i + 0.5, j, y))
+    refused(ValueError, "Complex data", *chunked(i, j, y + 1j))
+    refused(ValueError, "of one length", *chunked(i, j), da.from_array(y[:-1], chunks=2500))
+    refused(ValueError, "only matrices", *chunked(i, j, y), shape=(3, 4, 5))
+    twice = np.append(i, i[:1]), np.append(j, j[:1]), np.append(y, 0.0)
+    refused(ValueError, "is given more than once", *chunked(*twice))
+    refused(NotImplementedError, "weights", *chunked(i, j, y), entry_weight=y)
+    with pytest.raises(ValueError, match="three columns: row, column and value"):
+        model.fit(dd.from_pandas(bad_frames()["columns"][0][0], npartitions=2))
+    table = da.full((40, 30), np.nan, chunks=10)
+    with pytest.raises(ValueError, match="no observed entry"):
+        model.fit(table)
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(da.full((40, 30), np.inf, chunks=10))
+    with pytest.raises(TypeError, match="dates"):
+        model.fit(da.from_array(np.zeros((4, 3), dtype="M8[s]"), chunks=2))
+
+
+def test_a_closed_client():
+    with started(1) as cluster:
+        client = distributed.Client(cluster, set_as_default=False)
+        client.close()
+        with pytest.raises(ValueError, match="client is closed, not running"):
+            fitted(MODELS["given"], *chunked(*entries()), client=client)
+
+
+# ---- fits that are not distributed
+
+
+def test_robust_fits_and_tensors_are_brought_here(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
+    X = X + 8 * (rng.random(X.shape) < 0.05)
+    T = sg.datasets.low_rank_tensor((12, 10, 8), 2, kappa=2, rng=0).full()
+    T = np.where(rng.random(T.shape) < 0.7, T, np.nan)
+    index = np.nonzero(~np.isnan(T))
+    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
+        lazy = da.from_array(data, chunks=7)
+        one, many = clone(model).fit(data), clone(model).fit(lazy)
+        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+        estimate = many.transform(lazy)
+        assert estimate.chunks == lazy.chunks
+        assert np.allclose(estimate.compute(), one.transform(data), rtol=1e-8, atol=1e-8)
+    arrays = chunked(*index, T[index], chunks=100)
+    many = sg.TensorCompletion(2).fit_entries(arrays[:3], arrays[3], T.shape)
+    assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-8, atol=1e-8)
+    monkeypatch.setattr(fitting, "available_memory", lambda: 1e4)
+    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
+        with pytest.raises(MemoryError, match="not distributed"):
+            clone(model).fit(da.from_array(data, chunks=7))

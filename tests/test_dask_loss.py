@@ -1,0 +1,102 @@
+"""Workers that are lost, and workers that join, in the middle of a fit: real processes."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+dask = pytest.importorskip("dask", reason="needs scaledgd[dask]")
+distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
+
+from test_dask import MODELS, chunked, entries, fitted, large, left_behind, started  # noqa: E402, F401
+
+from scaledgd.distributed import fitting, workers  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # a cluster that loses workers complains
+
+
+@pytest.fixture
+def cluster(large, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(fitting, "PART", 1000)
+    with started(4, processes=True) as found, distributed.Client(found) as client:
+        yield found, client
+
+
+def at_step(monkeypatch, number, act):
+    """Do something soon after a step of the fit has begun."""
+    plain, steps, done = workers.Cluster.each, [], threading.Event()
+
+    def later():
+        time.sleep(0.02)
+        act()
+        done.set()
+
+    def each(self, work, *args):
+        steps.append(work.__name__)
+        if len(steps) == number:
+            threading.Thread(target=later, daemon=True).start()
+        return plain(self, work, *args)
+
+    monkeypatch.setattr(workers.Cluster, "each", each)
+    return done
+
+
+def kill(client, count):
+    def act():
+        for pid in list(pids.values())[:count]:
+            os.kill(pid, signal.SIGKILL)
+
+    pids = client.run(os.getpid)
+    return act
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "count"), [(0, 1), (1, 1), (2, 1), (3, 3)])
+def test_lost_workers(cluster, monkeypatch, seed, count):
+    _, client = cluster
+    i, j, y = entries()
+    want = fitted(MODELS["given"], i, j, y)
+    number = int(np.random.default_rng(seed).integers(10, 100))
+    done = at_step(monkeypatch, number, kill(client, count))
+    found = fitted(MODELS["given"], *chunked(i, j, y))
+    assert done.is_set()
+    X, Y = want.reconstruct(), found.reconstruct()
+    assert np.abs(X - Y).max() <= 1e-9 * np.abs(X).max()
+    assert not left_behind(client)
+
+
+@pytest.mark.slow
+def test_a_worker_that_joins_is_used(large, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(fitting, "PART", 500)
+    i, j, y = entries()
+    with started(1, processes=True) as cluster, distributed.Client(cluster) as client:
+        (first,) = client.scheduler_info()["workers"]
+
+        def join():
+            cluster.scale(2)
+
+        done = at_step(monkeypatch, 5, join)
+        wait = workers.Cluster.each
+
+        def each(self, work, *args):
+            if done.is_set():
+                client.wait_for_workers(2)
+            return wait(self, work, *args)
+
+        monkeypatch.setattr(workers.Cluster, "each", each)
+        want = fitted(MODELS["given"], i, j, y)
+        used = []
+        forget = workers.Cluster.close
+
+        def close(self):
+            has = self.client.has_what()
+            used.extend(address for address, keys in has.items() if keys)
+            forget(self)
+
+        monkeypatch.setattr(workers.Cluster, "close", close)
+        found = fitted(MODELS["given"], *chunked(i, j, y))
+        assert np.allclose(want.reconstruct(), found.reconstruct(), rtol=1e-9, atol=1e-9)
+        assert set(used) - {first}

@@ -1,0 +1,270 @@
+"""Kernels for CUDA tensors, in lock-step with definitions in NumPy.
+
+Without a GPU they run in Triton's interpreter. With one, the same tests run on it:
+``TRITON_INTERPRET=0 pytest -n 0 tests/test_gpu.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from scaledgd.kernels import Contracted, Rows, RowSystem, UnsureRows  # noqa: E402
+from scaledgd.kernels.generic import Generic  # noqa: E402
+from scaledgd.kernels.gpu import sorting  # noqa: E402
+from scaledgd.kernels.gpu.backend import Gpu  # noqa: E402
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+pytestmark = pytest.mark.skipif(
+    not INTERPRETED and not torch.cuda.is_available(),
+    reason="there is no GPU, and TRITON_INTERPRET is not 1",
+)
+SHAPE = (12, 9)
+PRECISION = {np.float64: 1e-12, np.float32: 2e-5 if INTERPRETED else 2e-2}
+"""Of one step. Gram matrices of single precision are summed in TF32 on a GPU."""
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut rows into pieces, some of them long rows of several."""
+    monkeypatch.setattr(sorting, "PIECE", 4)
+
+
+def given(x: Any) -> Any:
+    if isinstance(x, tuple):
+        return tuple(map(given, x))
+    return None if x is None else torch.tensor(np.asarray(x), device=DEVICE)
+
+
+def close(a: Any, b: Any, tolerance: float) -> None:
+    a = np.asarray(a)
+    b = b.cpu().numpy() if isinstance(b, torch.Tensor) else np.asarray(b)
+    assert a.shape == b.shape
+    assert np.max(np.abs(a - b)) <= tolerance * max(np.max(np.abs(a)), 1e-30)
+
+
+def entries(rng: Any, shape: tuple[int, ...], fraction: float = 0.4) -> tuple[Any, ...]:
+    """Some entries in any order; the first row is full, and the fourth is empty."""
+    mask = rng.random(shape) < fraction
+    mask[0], mask[3] = True, False
+    index = np.nonzero(mask)
+    order = rng.permutation(len(index[0]))
+    return tuple(i[order] for i in index)
+
+
+def updated(index: Any, system: UnsureRows, x: Any, y: Any, root: Any) -> tuple[Any, ...]:
+    """`update_rows` as it is defined, row by row."""
+    M, r = system.M, system.variance.shape[1]
+    q, n = M.shape[1], x.shape[0]
+    rows, others = index[system.mode], index[1 - system.mode]
+    jitter = max(1e-10, 8 * np.finfo(M.dtype).eps)
+    sizes = np.sum(M.astype(float) ** 2, axis=0)
+    solved, variance, total = np.zeros((n, q)), np.zeros((n, q)), np.zeros((q, q))
+    sums = np.zeros(5)
+    for i in range(n):
+        mine = rows == i
+        w = np.ones(mine.sum()) if root is None else root[mine].astype(float)
+        V = w[:, None] * M[others[mine]]
+        off = V @ x[i] - y[mine]
+        spill = 0.0
+        if system.own is not None:
+            off = off + w * system.own[i] * system.given[others[mine], 0]
+            spill = system.own[i] ** 2 * np.sum(w**2 * system.given[others[mine], 1])
+        u = np.zeros(q)
+        u[:r] = np.sum((w**2)[:, None] * system.variance[others[mine]], axis=0)
+        G = V.T @ V
+        size = np.max(np.diag(G) / sizes) * jitter
+        inverse = np.linalg.inv(G + np.diag(system.ridge + u + size * sizes))
+        solved[i] = x[i] - inverse @ (V.T @ off + (system.ridge + u) * x[i])
+        after = off + V @ (solved[i] - x[i])
+        variance[i] = system.noise * np.diag(inverse)
+        total += system.noise * inverse
+        sums += [
+            off @ off,
+            after @ after,
+            np.sum(w**2),
+            np.sum((np.diag(G) + u) * np.diag(inverse)),
+            np.sum(u * solved[i] ** 2) + spill,
+        ]
+    return solved, variance, total, np.sum(solved**2 + variance, axis=0), sums
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize(
+    ("dtype", "r", "border", "beside", "weighted"),
+    [
+        (np.float64, 3, True, True, False),
+        (np.float64, 2, False, False, True),
+        (np.float32, 3, True, False, True),
+        (np.float32, 17, False, True, False),
+        (np.float64, 40, True, False, False),
+    ],
+)
+def test_uncertain_rows_are_updated_as_defined(
+    dtype: Any, r: int, border: bool, beside: bool, weighted: bool, mode: int
+) -> None:
+    rng = np.random.default_rng(r)
+    index, n = entries(rng, SHAPE), SHAPE[mode]
+    others, q = SHAPE[1 - mode], r + border
+
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(dtype)
+
+    y, root = normal(len(index[0])), np.abs(normal(len(index[0]))) if weighted else None
+    x, M, variance = normal(n, q), normal(others, q), np.abs(normal(others, r))
+    variance = variance.astype(np.float32).astype(dtype)
+    own, known = (normal(n), np.abs(normal(others, 2))) if beside else (None, None)
+    ridge = 0.5 + np.abs(normal(q))
+    system = UnsureRows(M, variance, ridge, 0.3, mode, own, known)
+    expected = updated(index, system, x, y, root)
+    there = UnsureRows(*map(given, (M, variance, ridge)), 0.3, mode, given(own), given(known))
+    pattern = Gpu().pattern(given(index), SHAPE)
+    found = pattern.update_rows(there, given(x), given(y), given(root))
+    assert found is not None
+    # variances are stored in single precision
+    tolerance = max(PRECISION[dtype], 1e-7)
+    for a, b in zip(expected, found, strict=True):
+        close(a, b, tolerance)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("ridge", ["none", "one", "each"])
+def test_steps_of_rows_are_those_of_the_reference(ridge: str, dtype: Any, mode: int) -> None:
+    rng = np.random.default_rng(1)
+    index, q = entries(rng, SHAPE, 0.8), 3  # without a ridge, rows need entries enough
+    y, w = rng.standard_normal((2, len(index[0]))).astype(dtype)
+    w = np.abs(w)
+    x = rng.standard_normal((SHAPE[mode], q)).astype(dtype)
+    M = rng.standard_normal((SHAPE[1 - mode], q)).astype(dtype)
+    held = {"none": None, "one": np.ones(q, dtype), "each": np.abs(x) + dtype(0.1)}[ridge]
+    reference = Generic().pattern(index, SHAPE)
+    pattern = Gpu().pattern(given(index), SHAPE)
+    here = RowSystem(Rows(M, 1 - mode), mode, held, True)
+    there = RowSystem(Rows(given(M), 1 - mode), mode, given(held), True)
+    modes = (x, M) if mode == 0 else (M, x)
+    root = np.sqrt(w)
+    residual = root * (reference.residual(modes) * root - y)
+    gradient = reference.contract(residual, modes, mode)
+    gradient = gradient if mode == 0 else gradient.T
+    gradient = gradient if held is None else gradient + held * x
+    assert pattern.steps(there, given(root), given(x), given(y))
+    tolerance = 1e-9 if dtype is np.float64 else 1e-3
+    for a, b, c in zip(
+        reference.solve_rows(here, gradient, w),
+        pattern.step_rows(there, given(x), given(y), given(root)),
+        pattern.solve_rows(there, given(gradient), given(w)),
+        strict=True,
+    ):
+        close(a, b, tolerance)
+        close(a, c, tolerance)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_steps_of_tucker_factors_are_those_of_the_reference(mode: int) -> None:
+    rng = np.random.default_rng(2)
+    shape, ranks = (8, 7, 6), (3, 2, 2)
+    index = entries(rng, shape)
+    y = rng.standard_normal(len(index[0]))
+    modes = [rng.standard_normal((n, r)) for n, r in zip(shape, ranks, strict=True)]
+    core = rng.standard_normal(ranks)
+    others = tuple(k for k in range(3) if k != mode)
+    unfolded = np.moveaxis(core, mode, 0).reshape(ranks[mode], -1).copy()
+    here = RowSystem(Contracted(unfolded, tuple(modes[k] for k in others), others), mode)
+    there = RowSystem(
+        Contracted(given(unfolded), given(tuple(modes[k] for k in others)), others), mode
+    )
+    reference, pattern = Generic().pattern(index, shape), Gpu().pattern(given(index), shape)
+    residual = Generic().gather(tuple(modes), index, core, y)
+    gradient = np.moveaxis(reference.contract(residual, tuple(modes), mode), mode, 0)
+    gradient = gradient.reshape(shape[mode], -1) @ unfolded.T
+    there_all = given(tuple(modes))
+    values = Gpu().gather(there_all, given(index), given(core), given(y))
+    close(residual, values, 1e-12)
+    whole = reference.contract(y, tuple(modes))
+    close(whole, pattern.contract(given(y), there_all), 1e-12)
+    expected = reference.solve_rows(here, gradient)
+    found = pattern.step_rows(there, given(modes[mode]), given(y))
+    close(expected.step, found.step, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_passes_are_those_of_the_reference(mode: int, dtype: Any) -> None:
+    rng = np.random.default_rng(3)
+    index = entries(rng, SHAPE)
+    y = rng.standard_normal(len(index[0])).astype(dtype)
+    modes = tuple(rng.standard_normal((n, 5)).astype(dtype) for n in SHAPE)
+    reference, pattern = Generic().pattern(index, SHAPE), Gpu().pattern(given(index), SHAPE)
+    tolerance = 20 * np.finfo(dtype).eps
+    there = given(modes)
+    close(reference.residual(modes, y), pattern.residual(there, given(y)), tolerance)
+    close(reference.residual(modes), pattern.residual(there), tolerance)
+    close(reference.contract(y, modes, mode), pattern.contract(given(y), there, mode), tolerance)
+    ones = reference.contract(reference.ones(y), modes, mode)
+    close(ones, pattern.contract(pattern.ones(given(y)), there, mode), tolerance)
+    for values in (None, y):
+        expected = reference.sums(values, mode, y)
+        close(expected, pattern.sums(given(values), mode, given(y)), tolerance)
+    x, M = modes[mode], modes[1 - mode]
+    expected = reference.squares_and_gradient(x, M, y, mode)
+    found = pattern.squares_and_gradient(given(x), given(M), given(y), mode)
+    close(expected[0], found[0], tolerance)
+    close(expected[1], found[1], tolerance)
+
+
+def test_sorted_entries_cover_every_row_once() -> None:
+    rng = np.random.default_rng(4)
+    index = entries(rng, SHAPE)
+    entries_by = sorting.Sorted.by(given(index), SHAPE, 0)
+    work = entries_by.work(16)
+    counts = np.bincount(index[0], minlength=SHAPE[0])
+    assert sorted(work.single.tolist() + work.long.tolist()) == list(range(SHAPE[0]))
+    assert sorted(work.long.tolist()) == np.flatnonzero(counts > 4).tolist()
+    lengths = (work.ends - work.begins).tolist()
+    assert max(lengths) <= 4
+    assert sum(lengths) == counts[counts > 4].sum()
+    values = given(rng.standard_normal(len(index[0])))
+    again = entries_by.measured(entries_by.arranged(values))
+    assert bool((again == values).all())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_order_statistics_are_exact(dtype: Any) -> None:
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((31, 37)) * 10.0 ** rng.integers(-12, 12, (31, 37))).astype(dtype)
+    x[3, :9] = 0
+    ordered = np.sort(np.abs(x), axis=None)[::-1]
+    for k in (1, 2, 500, 1147):
+        assert Gpu().kth_magnitude(given(x), k).item() == ordered[k - 1]
+    assert Gpu().median_magnitude(given(x)).item() == np.sort(ordered)[(x.size - 1) // 2]
+
+
+def test_arrays_of_other_libraries_on_a_gpu_are_taken_in() -> None:
+    from scaledgd.estimators.reading import taken_in
+
+    class Elsewhere:
+        """An array of a library that is not PyTorch."""
+
+        def __init__(self, x: Any, kind: int) -> None:
+            self.x, self.kind = x, kind
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (self.kind, 0)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.x.__dlpack__(**options)
+
+    x = given(np.arange(6.0))
+    if not INTERPRETED:
+        assert taken_in(Elsewhere(x, 2)).data_ptr() == x.data_ptr()
+    here = Elsewhere(x, 1)
+    assert taken_in(here) is here
+    assert taken_in(x) is x

@@ -1,0 +1,230 @@
+"""Fits know when they should not be trusted, and say so or give offsets."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scaledgd as sg
+from scaledgd.estimators.diagnostics import DataWarning
+from scaledgd.estimators.local_observations import LocalObservations
+from scaledgd.estimators.vouching import DOUBT, OFFSETS, determinable, middles, own_units
+from scaledgd.variational import Posterior
+from scaledgd.variational.posterior import HOLD
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.trust.instances import Recipe
+from benchmarks.trust.judge import verdict
+
+
+def observed(X):
+    return LocalObservations(None, X, X.shape)
+
+
+def noisy(shape, rank, noise, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
+    return truth, truth + noise * rng.standard_normal(shape)
+
+
+# ---- what it is made of
+
+
+def test_middles_of_columns_without_entries_are_those_of_all():
+    y = np.array([1.0, 3.0, 8.0])
+    data = LocalObservations((np.array([0, 1, 2]), np.array([0, 0, 2])), y, (3, 3))
+    assert middles(data).tolist() == [2, 4, 8]
+    assert middles(data, robust=True).tolist() == [1, 3, 8]
+
+
+def test_units_of_constant_columns_are_typical():
+    X = np.stack([np.arange(5.0), np.full(5, 3.0), 100 * np.arange(5.0)], axis=1)
+    units = own_units(observed(X))
+    assert np.allclose(units[[0, 2]], [np.sqrt(2), 100 * np.sqrt(2)])
+    assert np.all(units > 0)
+    assert np.allclose(own_units(observed(1e-160 * X)), 1e-160 * units, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("shape", "share"), [((40, 30), 0.5), ((40, 30), 0.8), ((9, 200), 0.8)])
+def test_the_largest_rank_that_does_not_reproduce_anything(shape, share):
+    rank = determinable(observed(np.zeros(shape)), share)
+    room = share * np.prod(shape)
+    assert rank * (sum(shape) - rank) <= room < (rank + 1) * (sum(shape) - rank - 1)
+    assert determinable(observed(np.zeros((2, 2))), 0.1) == 1
+
+
+def test_a_column_without_variance_is_held_also_without_noise():
+    F = sg.LowRank(np.array([[1.0, 0.0]]), np.array([[2.0, 0.0]]))
+    for noise in (0.0, 0.5):
+        first = Posterior.first(F, noise)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            bare = Posterior(noise, tuple(np.array([1.0, 0.0]) for _ in "LR"), first.variance, ())
+            assert bare.penalty(0).tolist() == [noise, HOLD]
+
+
+# ---- ranks that reproduce anything
+
+
+@pytest.mark.parametrize("estimator", [sg.MatrixCompletion, sg.RobustPCA])
+@pytest.mark.parametrize("rank", [39, 40, 400])
+def test_a_rank_that_reproduces_anything_is_only_a_bound(estimator, rank):
+    truth, X = noisy((40, 45), 2, 0.1)
+    model = estimator(rank=rank, random_state=0).fit(X)
+    assert model.rank_ <= 4
+    assert np.sqrt(np.mean((model.reconstruct() - truth) ** 2)) < 0.05
+
+
+def test_a_tensor_of_full_rank_is_not_its_noise():
+    rng = np.random.default_rng(0)
+    truth = np.einsum("i,j,k->ijk", *(rng.standard_normal(n) for n in (12, 10, 9)))
+    X = truth + 0.3 * rng.standard_normal(truth.shape)
+    for rank in (12, (12, 10, 9)):
+        model = sg.TensorCompletion(rank=rank, random_state=0).fit(X)
+        assert max(model.rank_) < 6
+        assert np.std(model.reconstruct() - truth) < 0.15
+    bounded = sg.TensorCompletion(rank=(12, 10, 1), random_state=0).fit(X)
+    assert bounded.rank_[2] == 1
+
+
+# ---- fits that are not given, or doubted
+
+
+def test_offsets_in_place_of_a_fit_that_means_beat():
+    rng = np.random.default_rng(1)
+    X = np.arange(8.0) + rng.standard_normal((30, 8))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    for model in (sg.MatrixCompletion(random_state=0), sg.MatrixCompletion(3, scale="rows")):
+        with pytest.warns(DataWarning):
+            model.fit(X)
+        assert model.diagnostics_
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+@pytest.mark.parametrize("options", [{"non_negative": True}, {"rank": 6, "ridge": 1e-4}])
+def test_a_penalised_fit_is_doubted(options):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((60, 30)) < 0.3, rng.standard_normal((60, 30)), np.nan)
+    with pytest.warns(DataWarning, match="means of columns predict"):
+        model = sg.MatrixCompletion(random_state=0, center="none", **options).fit(X)
+    assert model.rank_path_[-1]["why"] == DOUBT
+    good = noisy((60, 30), 2, 0.1)[1]
+    good = np.where(rng.random(good.shape) < 0.6, good - good.min(), np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        sg.MatrixCompletion(3, random_state=0, center="none", ridge=0.01).fit(good)
+
+
+def test_noise_has_no_tensor_and_no_coefficient():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((9, 8, 7)) < 0.5, rng.standard_normal((9, 8, 7)), np.nan)
+    with pytest.warns(DataWarning, match="offsets only"):
+        model = sg.TensorCompletion(rank=3, random_state=0).fit(X)
+    assert model.rank_path_[-1]["why"] == OFFSETS
+    assert np.abs(model.reconstruct()).max() < 3
+    A, y = rng.standard_normal((40, 6, 5)), 3 + rng.standard_normal(40)
+    with pytest.warns(DataWarning, match="intercept only"):
+        model = sg.MatrixRegressor(random_state=0).fit(A, y)
+    assert np.allclose(model.predict(A), y.mean())
+
+
+def test_slices_of_outliers_are_named():
+    rng = np.random.default_rng(0)
+    X = noisy((60, 20), 1, 0.01)[1]
+    X[7] = 100 * rng.standard_normal(20)
+    with pytest.warns(DataWarning, match="more than half of the entries of 1 row"):
+        sg.RobustPCA(random_state=0).fit(X)
+
+
+def test_scales_that_are_asked_for_are_used_where_outliers_are():
+    rng = np.random.default_rng(0)
+    truth, X = noisy((50, 60), 1, 0.05)
+    unit = 10.0 ** rng.uniform(-2, 2, 60)
+    wrong = rng.random(X.shape) < 0.05
+    model = sg.RobustPCA(scale="columns", random_state=0).fit(unit * np.where(wrong, 9.0, X))
+    off = model.reconstruct() / unit - truth
+    assert np.sqrt(np.mean(off**2)) < 0.05
+
+
+CASES = {
+    "weights of Student's distribution were negative": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0},
+        "seed": 1253292254,
+        "shape": (81, 45),
+        "rank": 5,
+        "spread": 1.8949929099848235,
+        "seen": 0.8195989288753256,
+        "pattern": "blocks",
+        "outliers": 0.007034359218360354,
+        "constants": 1,
+        "kind": "float32",
+    },
+    "scales of rows lost small columns": {
+        "options": {"random_state": 0, "rank": 4, "scale": "rows"},
+        "seed": 1585767746,
+        "shape": (103, 233),
+        "rank": 4,
+        "noise": 0.059818313860026354,
+        "spread": 3.3190465942713203,
+        "seen": 0.2945711174556195,
+    },
+    "a ridge without columns": {
+        "options": {
+            "random_state": 0,
+            "center": "columns",
+            "scale": "columns",
+            "ridge": 1.8,
+            "calibrate": 0.234,
+        },
+        "seed": 1950717112,
+        "shape": (6, 2),
+        "rank": 2,
+        "noise": 0.13050137350722713,
+        "seen": 0.3469513187734588,
+        "pattern": "power law",
+        "kind": "float32",
+        "form": "masked",
+        "memory": 0.5,
+    },
+    "residuals whose squares vanish": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0},
+        "seed": 656055968,
+        "shape": (7, 28, 29),
+        "noise": 0.00017139847785396,
+        "seen": 0.7237792809169648,
+        "pattern": "power law",
+        "constants": 1,
+        "duplicates": 2,
+        "scale": 1e-150,
+        "form": "sparse",
+    },
+    "a slice of constants was rejected": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0, "rank": 5},
+        "seed": 1747115302,
+        "shape": (11, 5, 7, 6),
+        "seen": 0.8666645885032114,
+        "outliers": 0.03380710896831316,
+        "constants": 1,
+    },
+    "too few measurements": {
+        "estimator": "TensorRegressor",
+        "options": {"random_state": 0},
+        "seed": 685415151,
+        "shape": (3, 5, 5, 4),
+        "rank": 2,
+        "noise": 0.00884534482906286,
+        "seen": 0.15966229863235662,
+        "kind": "float32",
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_failed_once(name):
+    assert verdict(Recipe(**CASES[name]))["failures"] == []
