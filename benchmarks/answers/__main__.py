@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .. import real_data
 from .asked import Ask, Row, SkippedError
+from .defaults import defaults
 from .determined import above, determined
 from .intervals import intervals
 from .ratings import ratings, skewed
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Callable[[Ask], Iterator[Row]]] = {
         above,
         determined,
         intervals,
+        defaults,
     )
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,51 @@ def gaussian(Y: Array, ridge: float = 1e-3, tol: float = 1e-3, rounds: int = 100
         if np.abs(filled - before).max() < tol:
             break
     return filled
+
+
+def soft_impute(Y: Array, steps: int = 15, tol: float = 1e-3, rounds: int = 50) -> Array:
+    """Fill a table by soft thresholding of singular values, the threshold chosen on held-out cells.
+
+    Parameters
+    ----------
+    Y : array of shape (n, d)
+        NaN where nothing was observed.
+    steps : int
+        Thresholds that are tried, from the largest singular value down to a thousandth of it.
+    tol : float
+        Stop if the filled table changes by less, relative to its norm.
+    rounds : int
+        Stop after this many rounds.
+
+    Returns
+    -------
+    filled : array of shape (n, d)
+    """
+    seen, rng = np.isfinite(Y), np.random.default_rng(0)
+    mean = np.nanmean(Y, axis=0)
+    off = np.where(seen, Y - mean, 0.0)
+    fit = seen & (rng.random(Y.shape) >= 0.1)
+
+    def path(known: Array, last: int) -> Iterator[Array]:
+        low, top = np.zeros_like(off), np.linalg.norm(off * known, 2)
+        for level in np.geomspace(top, 1e-3 * top, steps)[:last]:
+            for _ in range(rounds):
+                U, s, V = np.linalg.svd(np.where(known, off, low), full_matrices=False)
+                kept = s > level
+                fresh = (U[:, kept] * (s[kept] - level)) @ V[kept]
+                change = np.linalg.norm(fresh - low)
+                low = fresh
+                if change <= tol * np.linalg.norm(low):
+                    break
+            yield low
+
+    errors: list[float] = []
+    for low in path(fit, steps):
+        errors.append(float(np.sum((low - off)[seen & ~fit] ** 2)))
+        if errors[-1] > min(errors):
+            break
+    *_, low = path(seen, int(np.argmin(errors)) + 1)
+    return low + mean
 
 
 NARROW = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from ..factors import Bordered
 from ..state import State
 from ..variational import entry_variance
 from ..variational.posterior import positive
-from .comparing import better
+from .comparing import better, settled
 from .growing import Judge, begin, grow
 from .joint import (
     NARROW_RANK,
@@ -89,6 +90,9 @@ LEAST_CAUTION = 0.1
 QUIET = 0.02
 """Share of the variance below which noise is so low that growing may do better."""
 
+LITTLE = 0.05
+"""Share of the variance above which noise rules out an exact fit."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -145,9 +149,10 @@ class Plan:
         An upper bound.
     trail : list of dict
         How the rank was found.
-    start : {"joint", "grown", "offsets", "smooth", "series"}
+    start : {"joint", "grown", "offsets", "smooth", "series", "exact"}
         How the fit begins: with all columns at once, with one more at a time, or without any.
         "smooth" is "joint", and then neighbours in time; "series" knows nothing but time.
+        "exact" has reproduced the data, and is complete.
     mode : int
         Along which neighbours are alike.
     caution : float
@@ -252,28 +257,67 @@ def candidates(data: LocalObservations, center: str, scale: str, unlike: bool) -
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """A way to fit, and how it did on held-out entries.
+class Tried:
+    """A fit to a part of the entries, and how it did on the others.
 
     Attributes
     ----------
     plan : Plan
     errors : array
-        Squared errors at all held-out entries.
+        Squared errors at the held-out entries.
     state : State
-        The fit to the first part of the data.
+    full : bool
+        Whether all columns are needed.
     surprise : array, optional
         Squared errors over the variances that the fit expects.
+    reading : Reading, optional
+        How the factors of the state map to the data.
     """
 
     plan: Plan
     errors: Array
     state: State
+    full: bool = False
     surprise: Array | None = None
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A way to fit, and how it did on as many parts of the held-out entries as were needed.
+
+    Attributes
+    ----------
+    plan : Plan
+        What follows from it for the fit.
+    tried : Plan
+    parts : list of Tried
+    """
+
+    plan: Plan
+    tried: Plan
+    parts: list[Tried]
+
+    @property
+    def state(self) -> State:
+        """The fit without the first part."""
+        return self.parts[0].state
+
+    def errors(self, count: int | None = None) -> Array:
+        """Return the squared errors of some parts, or of all that there are."""
+        errors = [part.errors for part in self.parts[:count]]
+        return array_namespace(*errors).concat(errors)
 
     @property
     def mean(self) -> float:
-        return float(array_namespace(self.errors).mean(self.errors))
+        errors = self.errors()
+        return float(array_namespace(errors).mean(errors))
+
+    @property
+    def caution(self) -> float:
+        """By how much squared errors are larger than expected, or 1."""
+        known = [part.surprise for part in self.parts if part.surprise is not None]
+        return _caution(array_namespace(*known).concat(known)) if known else 1.0
 
 
 def choose(
@@ -284,6 +328,7 @@ def choose(
     seed: int,
     most: int | None = None,
     modes: tuple[int, ...] = (),
+    exact: Callable[[], State | None] = lambda: None,
 ) -> Plan:
     """Choose offsets, scales, rank and start: what predicts held-out entries best.
 
@@ -307,6 +352,9 @@ def choose(
         The largest rank; by default what the data can determine.
     modes : tuple of int
         Along which neighbours may be alike.
+    exact : callable
+        Returns a fit that reproduces the data, if there is one. It is asked where the first
+        candidate leaves little noise, or where there are too few entries to tell.
 
     Returns
     -------
@@ -325,19 +373,21 @@ def choose(
     most = min(most, *data.shape)
     parts = min(5, max(1, math.ceil(ENOUGH / (0.1 * data.size))))
     pairs = data.split(0.1, seed, parts) if data.size >= FEWEST else []
+    state = exact() if not pairs else None
+    if state is not None:
+        return reproduced(state, given)
     if not pairs or session.out_of_time:
         rank = most if pairs else min(most, data.size // (2 * sum(data.shape)))
         return replace(plans[-1] if slim or len(plans) == 1 else plans[1], rank=rank)
     contest = _Contest(session, whole, data, pairs, unlike)
     for plan in plans:
         contest.enter(replace(plan, rank=min(most, FIRST_RANK)))
+        if plan is plans[0] and noise_share(contest.winner.state) <= LITTLE:
+            state = exact()
+            if state is not None:
+                return reproduced(state, given)
         if contest.over:
             break
-    if slim:
-        contest.smooth(modes)
-        contest.vouch(plans)
-        best = contest.winner
-        return replace(best.plan, rank=most, trail=contest.doubted(data))
     open_ended = given is None or most > LARGEST_RANK
     if not open_ended:
         contest.resize(most)
@@ -345,20 +395,27 @@ def choose(
     in_time = contest.winner.plan.in_time
     if open_ended:
         contest.widen(most if not in_time else min(most, LARGEST_IN_TIME))
-    if not in_time:
+    if not in_time and not slim:
         contest.vary()
         contest.grow(most)
         contest.simplify()
     contest.vouch(plans)
     best = contest.winner
     trail = contest.doubted(data)
-    plan, joint = replace(best.plan, trail=trail), best.plan.start == "joint"
+    plan = replace(best.plan, trail=trail, caution=best.caution)
+    joint = plan.start == "joint"
     if whole is data:
         return replace(plan, begun=best.state) if joint and open_ended else plan
     rank = min(plan.rank, table_factors(best.state).rank + 4)
     rank = rank if joint and open_ended else plan.rank
     why = {"rank": rank, "why": "chosen on the densest part"}
     return replace(plan, rank=rank, trail=[*trail, why])
+
+
+def reproduced(state: State | None, rank: int | None) -> Plan:
+    """Return what is left to do once a fit reproduces the data: nothing."""
+    trail = [{"rank": rank, "why": "the data are reproduced"}]
+    return Plan(Choice(), 0, trail, "exact", begun=state)
 
 
 class _Contest:
@@ -377,6 +434,8 @@ class _Contest:
         self.readable = whole is data
         self.trail: Trail = []
         self.best: Candidate | None = None
+        # what knows time begins with a fit that does not, which may have been tried before
+        self.plain: dict[tuple[Any, ...], State] = {}
         xp = array_namespace(data.example)
         self.unit: Array = data.magnitude() + xp.zeros_like(data.counts(1))
         if narrow(data) or unlike:
@@ -404,20 +463,9 @@ class _Contest:
         if self.best is not None and self.session.out_of_time:
             return False
         began = time.perf_counter()
-        found = []
-        for fit, test in self.pairs:
-            reading, scaled, blank = plan.prepared(fit)
-            here = self.session.apart()
-            here = here.with_reading(replace(reading, trail=self.trail) if self.readable else None)
-            judge = self._judge(test, reading)
-            found.append(_tried(here, scaled, blank, plan, judge, test, reading))
-            if self.session.out_of_time:
-                break
-        xp = array_namespace(found[0].errors)
-        errors = xp.concat([one.errors for one in found])
-        surprise = [one.surprise for one in found if one.surprise is not None]
-        caution = _caution(xp.concat(surprise)) if surprise else 1.0
-        new = replace(found[0], errors=errors, plan=replace(found[0].plan, caution=caution))
+        first = self._tried(plan, 0)
+        new = Candidate(first.plan, plan, [first])
+        better = self.best is None or self._better(new, self.best)
         self.trail.append(
             {
                 "start": plan.start,
@@ -429,13 +477,41 @@ class _Contest:
             }
         )
         log.info("held-out error of %s", self.trail[-1])
-        if self.best is not None and len(errors) != len(self.best.errors):
-            return False  # time ran out
-        if self.best is not None and not better(errors, self.best.errors):
-            return False
-        self.best = new
-        here.best_so_far(found[-1].state)
-        return True
+        if better:
+            self.best = new
+            self.session.with_reading(new.parts[-1].reading).best_so_far(new.parts[-1].state)
+        return better
+
+    def _better(self, new: Candidate, than: Candidate) -> bool:
+        """Whether a candidate predicts better; parts are held out until that is settled."""
+        for k in range(len(self.pairs)):
+            for candidate in (new, than):
+                if len(candidate.parts) <= k and self.session.out_of_time:
+                    return False
+                self._fill(candidate, k)
+            errors, least = new.errors(k + 1), than.errors(k + 1)
+            if settled(errors, least):
+                break
+        return better(errors, least)
+
+    def _fill(self, candidate: Candidate, part: int) -> None:
+        """Try a candidate on a part, unless it was."""
+        if len(candidate.parts) <= part:
+            candidate.parts.append(self._tried(candidate.tried, part))
+
+    def _tried(self, plan: Plan, part: int) -> Tried:
+        """Fit without a part of the entries, and judge on that part."""
+        fit, test = self.pairs[part]
+        reading, scaled, blank = plan.prepared(fit)
+        known = replace(reading, trail=self.trail) if self.readable else None
+        here = self.session.apart().with_reading(known)
+        judge = self._judge(test, reading)
+        same = plan.choice, plan.standard, plan.rank, plan.share, part
+        before = self.plain.get(same) if plan.start == "smooth" else None
+        found = _tried(here, scaled, blank, plan, judge, test, reading, before)
+        if plan.start == "joint":
+            self.plain[same] = found.state
+        return replace(found, reading=known)
 
     def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
         """Squared errors at held-out entries, in units of the columns."""
@@ -446,9 +522,7 @@ class _Contest:
         """Try larger ranks as long as all columns are needed, and help."""
         while self.best is not None and not self.over:
             plan = self.best.plan
-            needed = relevance(self.best.state) > 0.5
-            fixed = plan.start not in ("joint", "smooth")
-            if fixed or needed.sum() < plan.rank or plan.rank >= most:
+            if not self.best.parts[0].full or plan.rank >= most:
                 break
             if not self.enter(replace(plan, rank=min(most, 3 * plan.rank))):
                 break
@@ -463,15 +537,21 @@ class _Contest:
         best = self.winner
         self.best = None
         self.enter(replace(best.plan, start="offsets"))
-        if self.session.out_of_time or better(best.errors, self.winner.errors):
+        if self.session.out_of_time or self._better(best, self.winner):
             self.best = best
 
     def vouch(self, plans: tuple[Plan, ...]) -> None:
         """Try all offsets alone if means of columns predict better."""
-        if self.session.out_of_time or not better(self._means, self.winner.errors):
-            return
-        for plan in plans:
-            self.enter(replace(plan, start="offsets"))
+        for k in range(len(self.pairs)):
+            if self.session.out_of_time:
+                return
+            self._fill(self.winner, k)
+            means, least = self._means(k + 1), self.winner.errors(k + 1)
+            if settled(means, least):
+                break
+        if better(means, least):
+            for plan in plans:
+                self.enter(replace(plan, start="offsets"))
 
     def doubted(self, data: LocalObservations) -> Trail:
         """Return the trail, and a doubt if means predict better where all columns count alike."""
@@ -479,17 +559,17 @@ class _Contest:
             return self.trail
         if self.winner.plan.start == "offsets":
             return [*self.trail, {"rank": 0, "why": OFFSETS}]
-        unit = own_units(data)
-        part = array_namespace(unit).concat([test.coordinates[1] for _, test in self.pairs])
-        share = array_namespace(unit).take((self.unit / unit) ** 2, part)
-        if not better(share * self._means, share * self.winner.errors):
+        unit, count = own_units(data), len(self.winner.parts)
+        xp = array_namespace(unit)
+        part = xp.concat([test.coordinates[1] for _, test in self.pairs[:count]])
+        share = xp.take((self.unit / unit) ** 2, part)
+        if not better(share * self._means(count), share * self.winner.errors()):
             return self.trail
         return [*self.trail, {"rank": table_factors(self.winner.state).rank, "why": DOUBT}]
 
-    @cached_property
-    def _means(self) -> Array:
-        """The squared errors of means of columns."""
-        return middle_errors(self.pairs, self.unit)
+    def _means(self, count: int) -> Array:
+        """The squared errors of means of columns, at some parts of the held-out entries."""
+        return middle_errors(self.pairs[:count], self.unit)
 
     def smooth(self, modes: tuple[int, ...]) -> None:
         """Try what neighbours in time add, and what they tell alone."""
@@ -527,8 +607,9 @@ def _tried(
     judge: Judge,
     test: LocalObservations,
     reading: Reading,
-) -> Candidate:
-    """Fit as planned, and judge."""
+    before: State | None = None,
+) -> Tried:
+    """Fit as planned, or continue from a fit that does not know time, and judge."""
     if plan.start in ("grown", "offsets"):
         path = begin(session, fit, blank, judge)
         if plan.start == "grown":
@@ -536,21 +617,24 @@ def _tried(
             # held-out entries overrule what the fit itself says only if it ends clearly worse
             if path.steps[-1][1] > 1.2 * path.best:
                 plan = replace(plan, rank=path.best_rank)
-        return Candidate(plan, path.best_errors, path.state)
-    index, known = test.coordinates, None
+        return Tried(plan, path.best_errors, path.state)
+    index, known = test.coordinates, before
     if plan.start == "series":
         state = begin(session, fit, blank, None).state
+    elif before is not None:
+        state = before
     else:
         problem, how = fit.problem(), plan.joint(fit, quick=True)
         state = known = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
     F: Bordered | Timed
     if plan.in_time:
         F = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
-        expected = F.expected(index)
+        expected, needed = F.expected(index), F.model.relevance
     else:
-        F, expected = table_factors(state), entry_variance(state, index)
+        F, expected, needed = table_factors(state), entry_variance(state, index), relevance(state)
     off = (reading.values(F, index) - test.flat) / reading.unit(index)
-    return Candidate(plan, judge(F), state, off * off / positive(expected))
+    full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
+    return Tried(plan, judge(F), state, full, off * off / positive(expected))
 
 
 def _caution(surprise: Array) -> float:

@@ -31,6 +31,9 @@ LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 """Candidates, as shares of the ridge that would leave nothing of the coefficient."""
 
+WORSE = 1.3
+"""Ratio of held-out errors from which on one is much worse."""
+
 
 @dataclass(frozen=True, eq=False)
 class Centred(Around):
@@ -43,6 +46,10 @@ class Centred(Around):
 
     def adjoint(self, w: Array) -> Ambient:
         return self.operator.adjoint(_centred(w))
+
+    def block_matrix(self, factors: Factors, k: int) -> Array | None:
+        J = self.operator.block_matrix(factors, k)
+        return None if J is None else J - array_namespace(J).mean(J, axis=0)
 
 
 def _centred(y: Array) -> Array:
@@ -149,9 +156,8 @@ def fit_coefficient(
     if ridge:
         problem = replace(problem, ridge=_ridges(problem, first, ridge))
     rules = [vanished(0.1 * session.tol), change(0.1 * session.tol)]
-    method = Alternating(steps=40)
-    stop = [*rules, settled(1e-5)]
-    state = session.solve(problem, first, method, stop, stage="regression")
+    method, enough = Alternating(steps=40), settled(max(1e-5, 10 * session.tol))
+    state = session.solve(problem, first, method, [*rules, enough], stage="regression")
     exact = float(state.value) <= max(1e-10, (10 * epsilon(data.y)) ** 2) * float(
         problem.value_at_zero
     )
@@ -159,7 +165,7 @@ def fit_coefficient(
         return state
     # the start may have led astray: try another, and take the better fit
     other = small_random(_rank_argument(ranks), 1.0, rng=1)(problem)
-    again = session.solve(problem, other, method, [*rules, settled(1e-5)], stage="random start")
+    again = session.solve(problem, other, method, [*rules, enough], stage="random start")
     return again if float(again.value) < 0.99 * float(state.value) else state
 
 
@@ -205,16 +211,18 @@ def choose_coefficient(
     trail : list of dict
     """
     m, shape = data.size, data.shape
+    order = rng.permutation(m)
+    folds = [order[k::5] for k in range(2)] if m >= 5 else []
     if wanted is not None:
         if ridge is not None:
-            trail = _best(session, data, [(wanted, ridge)], rng)[1]
+            trail = _best(session, data, [(wanted, ridge)], folds)[1]
             return wanted, ridge, [*trail, {"rank": wanted, "ridge": ridge, "why": "given"}]
         if m >= 1.5 * degrees(wanted, shape):
             quick = fit_coefficient(session.apart(1e-6, 60), data, wanted, 0.0)
             exact = float(quick.value) <= 1e-8 * float(quick.problem.value_at_zero)
             if exact or m >= 10 * degrees(wanted, shape):
                 return wanted, 0.0, [{"rank": wanted, "ridge": 0.0, "why": "given"}]
-        (_, found), trail = _best(session, data, [(wanted, t) for t in RIDGES], rng)
+        (_, found), trail = _best(session, data, [(wanted, t) for t in RIDGES], folds)
         return wanted, found, trail
     sizes: list[Ranks] = []
     for size in LADDER:
@@ -222,11 +230,10 @@ def choose_coefficient(
         if ranks not in sizes and (not sizes or degrees(ranks, shape) < 0.9 * m):
             sizes.append(ranks)
     grid = [(ranks, 0.0 if ridge is None else ridge) for ranks in sizes]
-    (ranks, found), trail = _best(session, data, grid, rng)
+    (ranks, found), trail = _best(session, data, grid, folds)
     if ridge is None and len(shape) == 2 and min(shape) > 1:
-        around = [(ranks, 0.0), *((ranks, t) for t in RIDGES[1:])]
-        (ranks, found), more = _best(session, data, around, rng)
-        trail += more
+        around = [(ranks, t) for t in RIDGES]
+        (ranks, found), trail = _best(session, data, around, folds, trail)
     return ranks, found, trail
 
 
@@ -240,36 +247,54 @@ def _best(
     session: Session,
     data: Measurements,
     candidates: list[tuple[Ranks, float]],
-    rng: np.random.Generator,
+    folds: list[Any],
+    trail: Trail | None = None,
 ) -> tuple[tuple[Ranks, float], Trail]:
-    """Choose ranks and ridge by held-out measurements, a fifth of them, twice."""
-    xp, m = array_namespace(data.y), data.size
-    order = rng.permutation(m)
-    folds = [order[k::5] for k in range(2)] if m >= 5 else []
-    trail: Trail = []
+    """Choose ranks and ridge by held-out measurements, a fifth of them, twice.
+
+    Candidates grow in one direction, so none are tried after two that are worse than an earlier
+    one, or one that is much worse. Those in the trail were tried before.
+    """
+    xp, trail = array_namespace(data.y), [] if trail is None else list(trail)
+    known = {(r["rank"], r["ridge"]): r["held_out"] for r in trail}
     best: tuple[float, tuple[Ranks, float]] = math.inf, candidates[0]
+    least, worse, starts = math.inf, 0, None
     for ranks, ridge in candidates:
-        total = _held_out_error(session, data, folds, ranks, ridge)
-        trail.append({"rank": ranks, "ridge": ridge, "held_out": total if folds else None})
+        total = known.get((ranks, ridge))
+        if total is None:
+            # a ridge changes the fit of the last one a little
+            near = starts if starts and ranks_of(starts[0]) == ranks else None
+            total, starts = _held_out_error(session, data, folds, ranks, ridge, near)
+            trail.append({"rank": ranks, "ridge": ridge, "held_out": total if folds else None})
         if total < 0.98 * best[0]:
             best = total, (ranks, ridge)
-        if total <= 1e-8 * float(xp.mean(data.y * data.y)) or session.out_of_time:
-            break  # exact, or too late
+        worse, least = (0, total) if total <= least else (worse + 1, least)
+        if worse == 2 or total > WORSE * least or session.out_of_time:
+            break
+        if total <= 1e-8 * float(xp.mean(data.y * data.y)):
+            break  # exact
     return best[1], trail
 
 
 @remembered("held out")
 def _held_out_error(
-    session: Session, data: Measurements, folds: list[Any], ranks: Ranks, ridge: float
-) -> float:
-    """The mean square error on measurements that were left out."""
-    xp, total = array_namespace(data.y), 0.0
-    for test in folds:
+    session: Session,
+    data: Measurements,
+    folds: list[Any],
+    ranks: Ranks,
+    ridge: float,
+    starts: list[Factors] | None,
+) -> tuple[float, list[Factors]]:
+    """The mean square error on measurements that were left out, and the fits to the others."""
+    xp, total, found = array_namespace(data.y), 0.0, []
+    for k, test in enumerate(folds):
         fit = data.some(np.setdiff1d(np.arange(data.size), test))
         held = data.some(test)
-        state = fit_coefficient(session.apart(1e-5, 60), fit, ranks, ridge)
+        start = None if starts is None else starts[k]
+        state = fit_coefficient(session.apart(1e-5, 60), fit, ranks, ridge, start)
         off = held.predicted(state.factors) - held.y
         if data.intercept:
             off = off - xp.mean(fit.predicted(state.factors) - fit.y)
         total += float(xp.mean(off * off)) / len(folds)
-    return total
+        found.append(state.factors)
+    return total, found

@@ -14,6 +14,9 @@ Array = Any
 OUTER = 0.005
 """Share of the errors, the largest ones, that do not decide."""
 
+SEVERAL = 100
+"""Errors that may settle a comparison before all are known."""
+
 
 def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
     """Return whether squared errors are smaller than others, by more than chance.
@@ -29,14 +32,34 @@ def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
         The share of the others that they must be smaller by besides.
     """
     xp = array_namespace(errors)
+    # what is not finite is not better either
+    if not float(xp.mean(errors)) <= 1.25 * float(xp.mean(least)):
+        return False
+    less, chance, others = _difference(errors, least)
+    return less > max(chance, gain * others)
+
+
+def settled(errors: Array, least: Array) -> bool:
+    """Return whether more entries would hardly change what `better` says.
+
+    Parameters
+    ----------
+    errors, least : arrays of shape (m,)
+        At the same entries.
+    """
+    less, chance, _ = _difference(errors, least)
+    # a simpler model that is as good stays, so little speaks against one that is not
+    return errors.shape[0] >= SEVERAL and not -chance <= less <= 3 * chance
+
+
+def _difference(errors: Array, least: Array) -> tuple[float, float, float]:
+    """By how much errors are smaller than others on average, its standard error, and the others."""
+    xp = array_namespace(errors)
     limit = backend(errors).kth_magnitude(least, max(1, int(OUTER * least.shape[0])))
     few, others = (xp.where(e < limit, e, limit + 0 * e) for e in (errors, least))
     less = others - few
     chance = float(xp.std(less)) / math.sqrt(errors.shape[0])
-    # what is not finite is not better either
-    if not float(xp.mean(errors)) <= 1.25 * float(xp.mean(least)):
-        return False
-    return float(xp.mean(less)) > max(chance, gain * float(xp.mean(others)))
+    return float(xp.mean(less)), chance, float(xp.mean(others))
 
 
 def alike(errors: Array, least: Array, gain: float = 0.0) -> bool:

@@ -402,10 +402,12 @@ class LocalObservations(Observations):
         for _ in range(rounds):
             residual = operator.residual(F, y)
             size = xp.abs(residual)
-            scale = MULTIPLE * 1.4826 * self._medians(size, mode)
-            # the limit always falls: outliers on one side can hold the scale of a row up
-            fallen = scale if limit is None else xp.where(scale < 0.6 * limit, scale, 0.6 * limit)
-            limit = xp.where(fallen > floor, fallen, floor + 0 * fallen)
+            fallen = limit is not None and bool(xp.all(limit <= floor))
+            if not fallen:
+                scale = MULTIPLE * 1.4826 * self._medians(size, mode)
+                # the limit always falls: outliers on one side can hold the scale of a row up
+                less = scale if limit is None else xp.where(scale < 0.6 * limit, scale, 0.6 * limit)
+                limit = xp.where(less > floor, less, floor + 0 * less)
             now = size <= self.along(mode, limit)
             if kept is not None and bool(xp.all(limit <= floor)) and bool(xp.all(now == kept)):
                 break

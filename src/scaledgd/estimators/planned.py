@@ -10,7 +10,7 @@ from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
 from ..variational import current
-from .choosing import FIRST_RANK, LARGEST_RANK, Plan
+from .choosing import FIRST_RANK, LARGEST_RANK, LITTLE, Plan
 from .fitting import (
     alternate,
     believed,
@@ -35,9 +35,6 @@ PROBE = 12
 
 PLENTY = 6.0
 """Entries per degree of freedom that are plenty."""
-
-QUIET = 0.05
-"""Share of the variance above which noise rules out an exact fit."""
 
 TINY = 1e-8
 """Share of the variance below which the noise that was found is all there is."""
@@ -148,7 +145,7 @@ def fit_exact(
         return None, None
     dof = degrees(bound, data.shape)
     few = data.size < 3 * dof and data.size * bound <= SMALL
-    unsure = few or TINY < noise_share(state) < QUIET
+    unsure = few or TINY < noise_share(state) < LITTLE
     if data.size >= 1.25 * dof and unsure:
         exact = least_squares(session, problem, data, start, bound)
         if fits(session, exact):
@@ -166,7 +163,7 @@ def plenty(data: Observations, rank: int) -> bool:
 
 def _polished(session: Session, data: Observations, state: State) -> State | None:
     """The fit of least rank that reproduces the data, if the columns that were found do."""
-    if noise_share(state) > QUIET:
+    if noise_share(state) > LITTLE:
         return None
     F, problem = table_factors(supported(state, None, 0.5)), state.problem
     assert isinstance(problem, Observed)

@@ -30,12 +30,19 @@ from .fitting import believed, degrees, refine, structured, without_weakest
 from .journal import remembered
 from .observations import MULTIPLE, Observations, position_of
 from .packing import packable
+from .rules import beside_residual, change
 from .scaling import bordered, singular, table_factors, truncated, with_part
 from .session import Session, light, revived
 
 Array = Any
 Outliers = str | float
 """Outliers that are expected: "auto", or their fraction."""
+
+SAME = 0.01
+"""Change of a threshold, as a share of it, that hardly changes what is rejected."""
+
+PLENTY = 20.0
+"""Entries per degree of freedom that are plenty."""
 
 
 @packable
@@ -258,7 +265,7 @@ def settle(
 ) -> tuple[State, float]:
     """Find the noise among what was not rejected: a ridge, and the final threshold."""
     least = max(math.sqrt(epsilon(data.example)), 0.1 * session.tol) * data.typical()
-    limit = least
+    limit, before = least, 0.0
     for _ in range(2 if refit is None else 5):
         F = table_factors(state)
         if outliers == "auto":
@@ -269,12 +276,18 @@ def settle(
                 limit = max(limit, MULTIPLE * math.sqrt(float(current(state).noise)))
         else:
             limit = data.residual_quantile(F, float(outliers))
-        if limit <= least:
+        if limit <= least or (refit is None and abs(limit - before) <= SAME * limit):
             break
+        before = limit
         fixed, kept = data.problem(HardTrim(limit)), data.within(F, limit)
         last = state
         if refit is None:
-            state = refine(session, fixed, fixed.linearize(F), data, None, 1e-4 * limit)
+            state = fixed.linearize(F)
+            if data.size >= PLENTY * degrees(F.rank, data.shape):
+                # a ridge hardly matters: what is rejected settles in sweeps that cost less
+                rules = [beside_residual(1e-3), change(1e-4 * limit)]
+                state = session.solve(fixed, state, Alternating(), rules, stage="settled")
+            state = refine(session, fixed, state, data, None, 1e-4 * limit)
         else:
             state = refit(fixed, fixed.linearize(F))
         F = table_factors(state)

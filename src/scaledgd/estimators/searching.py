@@ -7,7 +7,7 @@ from dataclasses import replace
 from array_api_compat import array_namespace
 
 from ..state import State
-from .choosing import LARGE, Plan, candidates, choose
+from .choosing import LARGE, Plan, candidates, choose, reproduced
 from .comparing import better
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
@@ -48,22 +48,31 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     unlike = unlike_columns(data)
     # a fit that reproduces large columns says nothing about small ones
     alike = wishes.scale != "auto" or not unlike
-    begun: State | None = None
-    if wishes.allow("none") and alike and (data.size <= LARGE or many):
-        plan = Plan(Choice(), 0, [{"rank": wishes.rank, "why": "the data are reproduced"}])
-        reading, scaled, blank = plan.prepared(data)
-        exact, begun = fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
-        if exact is not None:
-            return TableFit(reading, aligned_components(exact, scaled))
-    modes = modes if named else smooth_modes(data, wishes.smooth)
+    possible = wishes.allow("none") and alike and (data.size <= LARGE or many)
+
+    def exact() -> tuple[State | None, State | None]:
+        if not possible:
+            return None, None
+        reading, scaled, blank = reproduced(None, wishes.rank).prepared(data)
+        return fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
+
     plans = candidates(data, wishes.center, wishes.scale, unlike)
-    # a fit of a given rank does not depend on chance
-    seed_of = seed if wishes.rank is None else 0
-    given = None if wishes.rank is None else min(wishes.rank, determinable(data, 0.8))
-    plan = choose(session, data, plans, unlike, seed_of, given, modes)
+    state, begun = (None, None) if wishes.rank is None else exact()
+    modes = modes if named or state is not None else smooth_modes(data, wishes.smooth)
+    if state is not None:
+        plan = reproduced(state, wishes.rank)
+    elif wishes.rank is None:
+        plan = choose(session, data, plans, unlike, seed, None, modes, lambda: exact()[0])
+    else:
+        # a fit of a given rank does not depend on chance
+        given = min(wishes.rank, determinable(data, 0.8))
+        plan = choose(session, data, plans, unlike, 0, given, modes)
     noisy = begun is not None and plan.choice == Choice() and not plan.standard
     plan = replace(plan, begun=begun) if noisy else plan
     reading, scaled, blank = plan.prepared(data)
+    if plan.start == "exact":
+        assert plan.begun is not None
+        return TableFit(reading, aligned_components(plan.begun, scaled))
     if plan.in_time:
         here = session.with_reading(reading)
         rank = min(plan.rank, largest_rank(data, plan.mode))

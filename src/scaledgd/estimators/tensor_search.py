@@ -190,9 +190,12 @@ class Search:
         first = Way("cp", 1, centers[0], scales[0])
         most = components(self.fit)
         for rank in sorted({max(1, most // 6), max(1, most // 2), most}):
-            if best is None or not self.session.out_of_time:
+            # no more components are needed where some were lost, or did not help
+            if best is None or (_complete(best) and not self.session.out_of_time):
                 best = self.tried(replace(first, rank=rank), best)
-                if best.way.rank == rank and self.exact(best):
+                if best.way.rank < rank:
+                    break
+                if self.exact(best):
                     done = self.tucker(best)
                     if self.perfect(done):
                         return done
@@ -264,7 +267,7 @@ class Search:
     def wider(self, best: Tried) -> Way | None:
         """The candidate of twice the rank, if the best is an unfolding that lost no component."""
         way = best.way
-        if way.fold is None or best.states[0].factors.modes[0].shape[1] < way.rank:
+        if way.fold is None or not _complete(best):
             return None
         rank = min(2 * way.rank, self.widest(way.fold))
         wide = replace(way, rank=rank)
@@ -285,6 +288,11 @@ def _with(best: Tried, **changes: Any) -> Way | None:
     """A way with offsets or scales; both together are not tried."""
     way = replace(best.way, **changes)
     return None if way.center != "none" and way.scale != "none" else way
+
+
+def _complete(tried: Tried) -> bool:
+    """Whether a variational model lost no component."""
+    return int(tried.states[0].factors.modes[0].shape[1]) >= tried.way.rank
 
 
 def _averaged(best: Tried) -> Way | None:
@@ -337,7 +345,7 @@ def fit_auto(
         whole = replace(search, fit=data)
         most = components(data) if way.fold is None else min(whole.widest(way.fold), MOST // 2)
         # of an unfolding that lost no component the part may have had too few entries for more
-        full = way.fold is not None and found.states[0].factors.modes[0].shape[1] == way.rank
+        full = way.fold is not None and _complete(found)
         way = replace(way, rank=most if full else min(most, way.rank))
     # where a part was searched, the whole needs a start of its own
     warm = found if part is data or way.rank == 0 else None

@@ -12,6 +12,7 @@ from ..temporal.prior import Times
 from ..temporal.series import learnt_series
 from .comparing import better
 from .local_observations import LocalObservations
+from .packing import host
 from .stamps import Clock, check_stamps
 from .timed import SPARSEST
 
@@ -28,6 +29,9 @@ LARGEST = 3_000_000
 
 SHORTEST = 8
 """Slices that a mode needs."""
+
+SOME = 100_000
+"""Cells of the fibres that tell whether neighbours along a mode are worth a look."""
 
 
 def along(left: Array, seen: Array, mode: int, stamps: Any) -> Array:
@@ -92,6 +96,8 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
     while len(found) < len(modes):
         best = None
         for mode in (k for k in modes if k not in found):
+            if not _promising(values, seen, rest, index, mode, left, seed):
+                continue
             own = along(values, seen, mode, _stamps(left, mode))
             off = (rest - own[index]) ** 2
             if better(off, errors, GAIN):
@@ -101,6 +107,49 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
         found.append(best[0])
         rest, values = rest - best[1][index], values - (seen > 0) * best[1]
     return tuple(found)
+
+
+def _promising(
+    values: Array,
+    seen: Array,
+    rest: Array,
+    index: tuple[Array, ...],
+    mode: int,
+    left: LocalObservations,
+    seed: int,
+) -> bool:
+    """Whether neighbours predict residuals in some of the fibres along a mode, if there are many.
+
+    Parameters
+    ----------
+    values, seen : arrays of shape (n1, …, nd)
+    rest : array of shape (m,)
+        Residuals that were held out.
+    index : tuple of integer arrays of shape (m,)
+        Where they stand.
+    mode : int
+    left : LocalObservations
+    seed : int
+    """
+    xp, T = array_namespace(values), values.shape[mode]
+    others = [n for k, n in enumerate(values.shape) if k != mode]
+    fibres, most = math.prod(others), max(1, SOME // T)
+    if fibres <= 2 * most:
+        return True
+    chosen = np.sort(np.random.default_rng(seed).choice(fibres, most, replace=False))
+    where = xp.asarray(chosen, device=device(values))
+    flat = [xp.reshape(xp.moveaxis(x, mode, 0), (T, -1)) for x in (values, seen)]
+    some = [xp.take(x, where, axis=1) for x in flat]
+    own = along(some[0], some[1], 0, _stamps(left, mode))
+    coordinates = [host(i) for i in index]
+    fibre = np.ravel_multi_index([i for k, i in enumerate(coordinates) if k != mode], others)
+    place = np.minimum(np.searchsorted(chosen, fibre), most - 1)
+    inside = np.nonzero(chosen[place] == fibre)[0]
+    if not inside.size:
+        return True
+    at = [xp.asarray(x[inside], device=device(values)) for x in (coordinates[mode], place)]
+    rest = xp.take(rest, xp.asarray(inside, device=device(values)))
+    return better((rest - own[at[0], at[1]]) ** 2, rest**2, 0.5 * GAIN)
 
 
 def smooth_modes(data: LocalObservations, smooth: Any) -> tuple[int, ...]:

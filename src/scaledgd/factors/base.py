@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from array_api_compat import array_namespace
@@ -238,20 +239,23 @@ class Factors:
         """
         return self.pullback(Z)[k]
 
-    def precondition_block(self, grad: Array, k: int) -> Array:
-        """Return ScaledGD's direction for block k alone.
+    def preconditioner(self, k: int) -> Callable[[Array], Array]:
+        """Return ScaledGD's direction for block k alone, as a function of its gradient.
 
         Parameters
         ----------
-        grad : array like block k
         k : int
 
         Returns
         -------
-        array like block k
+        callable
         """
-        zero = (array_namespace(B).zeros_like(B) for B in self.blocks)
-        return self.precondition(tuple(grad if j == k else z for j, z in enumerate(zero)))[k]
+
+        def precondition(grad: Array) -> Array:
+            zero = (array_namespace(B).zeros_like(B) for B in self.blocks)
+            return self.precondition(tuple(grad if j == k else z for j, z in enumerate(zero)))[k]
+
+        return precondition
 
     def design(self, k: int) -> Design | None:
         """Return what the rows of mode matrix k are multiplied by in the entries of X.

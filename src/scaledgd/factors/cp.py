@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -147,8 +148,9 @@ class CP(Factors):
         held = damping ** (2 - 2 / len(self.factors)) if damping else damping
         return tuple(g @ inverse(self._partner_gram(k), held) for k, g in enumerate(grads))
 
-    def precondition_block(self, grad: Array, k: int) -> Array:
-        return grad @ inverse(self._partner_gram(k))
+    def preconditioner(self, k: int) -> Callable[[Array], Array]:
+        of_partner = inverse(self._partner_gram(k))
+        return lambda grad: grad @ of_partner
 
     def design(self, k: int) -> Design:
         others = tuple(j for j in range(len(self.factors)) if j != k)

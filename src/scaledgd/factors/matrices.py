@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -73,6 +74,15 @@ class _Bilinear(_MatrixFactors):
     def blocks(self) -> Blocks:
         return self.L, self.R
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return int(self.L.shape[0]), int(self.R.shape[0])
+
+    @property
+    def width(self) -> int:
+        """The number of columns of the mode matrices."""
+        return int(self.L.shape[1])
+
     def partner(self, k: int) -> Array:
         """Return the matrix that block k is multiplied by.
 
@@ -97,8 +107,9 @@ class _Bilinear(_MatrixFactors):
         # (1.4): ∇_L (RᴴR + λI)⁻¹ and ∇_R (LᴴL + λI)⁻¹
         return tuple(g @ inverse(gram(self.partner(k)), damping) for k, g in enumerate(grads))
 
-    def precondition_block(self, grad: Array, k: int) -> Array:
-        return grad @ inverse(gram(self.partner(k)))
+    def preconditioner(self, k: int) -> Callable[[Array], Array]:
+        of_partner = inverse(gram(self.partner(k)))
+        return lambda grad: grad @ of_partner
 
     def as_mode(self, k: int, B: Array) -> Array:
         return B if k == 0 else conj(B)
@@ -195,9 +206,17 @@ class Bordered(_Bilinear):
     @property
     def modes(self) -> Blocks:
         xp, r = array_namespace(self.L), self.rank
-        left = [self.L] if self.u is None else [self.L, self.u[:, None]]
-        border = [] if self.v is None else [self.v[:, None]]
-        return xp.concat(left, axis=1), xp.concat([self.R[:, :r], *border, self.R[:, r:]], axis=1)
+        left, right = self.L, self.R
+        if self.u is not None:
+            left = xp.concat([left, self.u[:, None]], axis=1)
+        if self.v is not None:
+            right = xp.concat([right[:, :r], self.v[:, None], right[:, r:]], axis=1)
+        return left, right
+
+    @property
+    def width(self) -> int:
+        """The number of columns of the mode matrices."""
+        return int(self.L.shape[1]) + (self.u is not None)
 
     def partner(self, k: int) -> Array:
         border = (self.v, self.u)[k]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -128,11 +129,13 @@ class Tucker(Factors):
             return Z.contract(self.modes)
         return unfold(Z.contract(self.modes, skip=k), k) @ adjoint(unfold(self.core, k))
 
-    def precondition_block(self, grad: Array, k: int) -> Array:
+    def preconditioner(self, k: int) -> Callable[[Array], Array]:
         grams = [gram(U) for U in self.factors]
         if k == len(self.factors):
-            return mode_products(grad, [inverse(G) for G in grams])
-        return grad @ inverse(self._partner_gram(grams, k))
+            inverses = [inverse(G) for G in grams]
+            return lambda grad: mode_products(grad, inverses)
+        of_partner = inverse(self._partner_gram(grams, k))
+        return lambda grad: grad @ of_partner
 
     def design(self, k: int) -> Design | None:
         if k == len(self.factors):

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from array_api_compat import array_namespace
+
 from ..ambient import Ambient
 from ..factors import Factors
 from ..kernels import RowSolution, RowSystem, RowSystems, RowUpdate, UnsureRows
@@ -330,6 +332,22 @@ class Operator:
         x = problem.factors.blocks[problem.k]
         return rows.update_rows(system, x, problem.y, root, problem.loss.kept)
 
+    def block_matrix(self, factors: Factors, k: int) -> Array | None:
+        """Return the matrix J with A(X) = J vec(B), as far as block B = k is concerned.
+
+        None where it is not cheap: it is as large as the design of an operator.
+
+        Parameters
+        ----------
+        factors : Factors
+        k : int
+
+        Returns
+        -------
+        array of shape (m, size of the block), or None
+        """
+        return None
+
     def solve_block(
         self, problem: BlockProblem, gradient: Array, weights: Array | None = None
     ) -> RowSolution:
@@ -351,13 +369,16 @@ class Operator:
             found = rows.solve_rows(system, F.as_mode(k, gradient), weights)
             return found._replace(step=F.as_mode(k, found.step))
 
+        J = self.block_matrix(F, k)
+
         def normal(D: Array) -> Array:
-            measured = self.apply(F.linear(k, D))
-            Z = self.adjoint(measured if weights is None else weights * measured)
-            G = F.pullback_block(Z, k)
+            measured = self.apply(F.linear(k, D)) if J is None else J @ reshape(D, (-1,))
+            measured = measured if weights is None else weights * measured
+            if J is None:
+                G = F.pullback_block(self.adjoint(measured), k)
+            else:
+                G = reshape(measured @ J, D.shape)
             return G if ridge is None else G + ridge * D
 
-        def precondition(G: Array) -> Array:
-            return F.precondition_block(G, k)
-
+        reshape, precondition = array_namespace(gradient).reshape, F.preconditioner(k)
         return RowSolution(conjugate_gradients(normal, gradient, precondition, 1e-2, problem.steps))

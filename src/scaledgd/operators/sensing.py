@@ -10,7 +10,7 @@ from array_api_compat import array_namespace, is_array_api_obj
 
 from .. import checks
 from ..ambient import Ambient, Dense, RankOneSum
-from ..factors import Factors
+from ..factors import Factors, LowRank
 from ..linalg import conj, is_complex
 from .base import Operator
 
@@ -102,6 +102,18 @@ class Sensing(Operator):
             else _like(self.matrix.rmatvec(w), w, self.matrix.shape[1])
         )
         return Dense(array_namespace(w).reshape(x, self.shape))
+
+    def block_matrix(self, factors: Factors, k: int) -> Array | None:
+        plain = isinstance(factors, LowRank) and not is_complex(factors.L)
+        if not plain or not self.dense or is_complex(self.matrix):
+            return None
+        assert isinstance(factors, LowRank)
+        xp, (n1, n2), r = array_namespace(self.matrix), self.shape, factors.rank
+        if k == 0:
+            return xp.reshape(xp.reshape(self.matrix, (-1, n2)) @ factors.R, (-1, n1 * r))
+        designs = xp.reshape(self.matrix, (-1, n1, n2))
+        products = xp.permute_dims(designs, (0, 2, 1)) @ factors.L
+        return xp.reshape(products, (-1, n2 * r))
 
     def spectral(self, y: Array, kept: int | None) -> Ambient:
         # the l1 problems take measurements of unit variance, so a mean estimates X

@@ -96,10 +96,10 @@ def learnt_series(
         left, weight = left[first : first + long, :], weight[first : first + long, :]
     evidence_of = _Evidence(times, left, weight)
     best = evidence_of.none()
-    ones = 1 + 0 * left[0, :]
+    one = 1 + 0 * left[0, :1]
     for reach in REACHES:
         for share in SHARES + (ALONE if alone else ()):
-            best = best.or_better(evidence_of(share * ones, reach * ones))
+            best = best.or_better(evidence_of(share * one, reach * one))
     for odds, stretch in FINER:
         now = best.share / (1 - best.share) * odds
         best = best.or_better(evidence_of(now / (1 + now), best.length * stretch))
@@ -161,6 +161,12 @@ class _Evidence:
         return replace(best, **{k: xp.where(seen, getattr(best, k), v) for k, v in typical.items()})
 
     def __call__(self, share: Array, length: Array) -> _Likely:
+        """Return how likely columns are, given a share and a length of each, or of all.
+
+        Parameters
+        ----------
+        share, length : arrays of shape (n,) or (1,)
+        """
         xp, (T, _) = array_namespace(share), self.left.shape
         D, E = precision(self.times.steps, length)
         w = self.weight / (1 - share)

@@ -103,6 +103,13 @@ class Smooth:
     series: Series
     freedom: float | None = None
 
+    @property
+    def relevance(self) -> Array:
+        """How well the data determine every column of R, from 0 to 1."""
+        xp = array_namespace(self.R)
+        unsure = xp.mean(xp.linalg.diagonal(self.covariance), axis=0)
+        return to_host(1 - unsure / self.spread)
+
     def chain(self, table: Table, weight: Array, left: Array) -> tuple[Array, Array, Array]:
         """Return diagonal, lower diagonal and right side of the systems of the rows of L."""
         n, r = self.R.shape

@@ -45,6 +45,30 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
     return F, posterior, left
 
 
+def column_gains(view: View, F: Rows, posterior: Posterior, ridge: Array) -> Array | None:
+    """Return Σ w (y² − e² − s) over the entries of every column, right after a sweep.
+
+    With the system G b = t of a column, ridge λ included, and its covariance σ² G⁻¹, that is
+    bᵀt + Σ λ E[b²] − q σ²: nothing of the size of the data is formed.
+
+    Parameters
+    ----------
+    view : View
+        As for the sweep.
+    F : LowRank or Bordered
+    posterior : Posterior
+        Its noise is that of the sweep.
+    ridge : array of shape (q,)
+        The penalty of the second block, in the sweep.
+    """
+    xp, B, width = array_namespace(F.L), F.blocks[1], F.width
+    if not 0 < B.shape[1] == width:
+        return None
+    target = products(view.pulled(), 1, F.modes[0])
+    known = target * B + ridge * (B * B + posterior.variance[1])
+    return xp.sum(known, axis=1) - width * posterior.noise
+
+
 def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Posterior]:
     """Return factors and posterior with the rows of block k solved for.
 
@@ -95,15 +119,15 @@ def _by_kernel(view: View, F: Rows, posterior: Posterior, k: int) -> WholeUpdate
     pulled = view.pulled()
     assert isinstance(pulled, Sparse)
     C = None if posterior.covariance is None else posterior.covariance[1 - k]
-    known, free, noise = _free(F, 1 - k), _free(F, k), float(posterior.noise)
-    system = WholeRows(F.modes[k], F.modes[1 - k], C, known, free, posterior.penalty(k), noise, k)
+    known, free, noise, modes = _free(F, 1 - k), _free(F, k), float(posterior.noise), F.modes
+    system = WholeRows(modes[k], modes[1 - k], C, known, free, posterior.penalty(k), noise, k)
     return coverage.pattern.whole_rows(system, coverage.weights, pulled.weights)
 
 
 def _by_products(view: View, F: Rows, posterior: Posterior, k: int) -> tuple[Array, Array]:
     """The same in array-API calls: the rows of block k, and their covariances."""
     noise = posterior.noise
-    other, width = F.modes[1 - k], F.modes[0].shape[1]
+    other, width = F.modes[1 - k], F.width
     free = _free(F, k)
     given = [c for c in range(width) if c not in free]
     moments = _squares(other) + _covariances(F, posterior, 1 - k)
@@ -122,7 +146,7 @@ def unsure_factors(F: Rows, posterior: Posterior) -> tuple[Array, Array]:
     """Return A and B such that A Bᵀ are the posterior variances of the entries of X."""
     xp = array_namespace(F.L)
     C, D = (_covariances(F, posterior, k) for k in (0, 1))
-    weight = triangle(F.modes[0].shape[1]).counts(F.modes[0])
+    weight = triangle(F.width).counts(F.modes[0])
     left = xp.concat([C + _squares(F.modes[0]), C], axis=1) * xp.concat([weight, weight])
     return left, xp.concat([D, _squares(F.modes[1])], axis=1)
 
@@ -153,7 +177,7 @@ def _covariances(F: Rows, posterior: Posterior, k: int) -> Array:
 
 def _free(F: Rows, k: int) -> list[int]:
     """The columns of mode matrix k that are estimated."""
-    r, width = F.rank, F.modes[0].shape[1]
+    r, width = F.rank, F.width
     if k == 0:
         return list(range(F.blocks[0].shape[1]))
     last = [width - 1] if F.blocks[1].shape[1] > r else []

@@ -17,7 +17,7 @@ from ..linalg import epsilon, is_complex
 from ..problems import Observed, Problem
 from ..state import State
 from . import diagonal, full
-from .noise import entry_noise, noise_of, one_noise
+from .noise import column_noise, entry_noise, noise_of, one_noise
 from .posterior import Posterior, Rows, not_negative
 
 Array = Any
@@ -80,13 +80,20 @@ class Variational:
         if posterior.weight is not None:
             view = view.reweighted(posterior.weight)
         size = full if self.full else diagonal
+        ridge = posterior.penalty(1)
         F, posterior, left = size.sweep(view, F, posterior)
         floor = max(FLOOR, epsilon(F.L) ** 2) * mean_square(problem)
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
                 raise TypeError("noise of columns and Student weights need an Observed problem")
-            unsure, settings = size.unsure_factors(F, posterior), (self.columns, self.freedom)
-            posterior = entry_noise(problem, F, posterior, unsure, floor, *settings)
+            gains = None
+            if self.full and self.freedom is None and state.view.plain:
+                gains = full.column_gains(view, F, posterior, ridge)
+            if gains is not None:
+                posterior = column_noise(problem, gains, posterior, floor)
+            else:
+                unsure, settings = size.unsure_factors(F, posterior), (self.columns, self.freedom)
+                posterior = entry_noise(problem, F, posterior, unsure, floor, *settings)
         elif left is not None:
             posterior = noise_of(left, posterior, floor)
         else:

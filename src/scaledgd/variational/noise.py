@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from ..factors import LowRank
 from ..kernels import backend
-from ..linalg import on_host
+from ..linalg import epsilon, on_host
 from ..operators import Operator, Weighted
 from ..problems import Observed, View
 from .posterior import Left, Pair, Posterior, Rows, not_negative, products
@@ -54,6 +54,30 @@ def noise_of(left: Left, posterior: Posterior, floor: float) -> Posterior:
     return replace(posterior, noise=noise if not noise <= floor else floor)
 
 
+def column_noise(problem: Observed, gains: Array, posterior: Posterior, floor: float) -> Posterior:
+    """Return the posterior with the noise of every column, where it is known what is left.
+
+    Parameters
+    ----------
+    problem : Observed
+    gains : array of shape (n2,)
+        What a fit explains of the squares of every column, weighted as the posterior says.
+    posterior : Posterior
+    floor : float
+        The least noise.
+    """
+    xp, y, plain = array_namespace(gains), problem.y, _plain(problem.operator)[0]
+    whole = _column_sums(plain, y * y)
+    squares = whole - (gains if posterior.columns is None else gains * posterior.columns)
+    # a difference, of which rounding leaves no more than this
+    least = epsilon(y) * whole
+    squares = xp.where(squares > least, squares, least)
+    seen = _column_sums(plain, xp.ones_like(y))
+    of_column, noise = _of_columns(squares, seen, floor)
+    weight = 1 / _along_columns(plain, of_column) + xp.zeros_like(y)
+    return replace(posterior, noise=noise, columns=of_column, weight=weight)
+
+
 def entry_noise(
     problem: Observed,
     F: Rows,
@@ -83,10 +107,7 @@ def entry_noise(
         ν; without it, all entries of a column count alike.
     """
     operator, y = problem.operator, problem.y
-    xp, plain, worth = array_namespace(y), operator, None
-    while isinstance(plain, Weighted):
-        worth = plain.root**2 if worth is None else worth * plain.root**2
-        plain = plain.operator
+    xp, (plain, worth) = array_namespace(y), _plain(operator)
     left = not_negative(plain.apply(LowRank(*unsure)))
     left = operator.residual(F, y) ** 2 + (left if worth is None else worth * left)
     of_column = posterior.columns
@@ -98,14 +119,29 @@ def entry_noise(
     left = weight * left if kept is None else kept * weight * left
     seen = _column_sums(plain, xp.ones_like(left) if kept is None else kept)
     squares = _column_sums(plain, left)
+    found, noise = _of_columns(squares, seen, floor)
+    if columns:
+        of_column, weight = found, weight / _along_columns(plain, found)
+    return replace(posterior, noise=noise, columns=of_column, weight=weight)
+
+
+def _plain(operator: Operator) -> tuple[Operator, Array | None]:
+    """The operator without weights, and what every entry is worth."""
+    worth = None
+    while isinstance(operator, Weighted):
+        worth = operator.root**2 if worth is None else worth * operator.root**2
+        operator = operator.operator
+    return operator, worth
+
+
+def _of_columns(squares: Array, seen: Array, floor: float) -> tuple[Array, Any]:
+    """The noise of every column relative to that of all, and that of all."""
+    xp = array_namespace(squares)
     noise = xp.sum(squares) / xp.sum(seen)
     noise = xp.where(noise > floor, noise, xp.zeros_like(noise) + floor)
-    if columns:
-        # a column with few entries has about the noise of the others
-        of_column = (squares + noise) / (seen + 1) / noise
-        of_column = xp.where(of_column > 1e-12, of_column, 1e-12 + 0 * of_column)
-        weight = weight / _along_columns(plain, of_column)
-    return replace(posterior, noise=on_host(noise), columns=of_column, weight=weight)
+    # a column with few entries has about the noise of the others
+    of_column = (squares + noise) / (seen + 1) / noise
+    return xp.where(of_column > 1e-12, of_column, 1e-12 + 0 * of_column), on_host(noise)
 
 
 def _column_sums(operator: Operator, values: Array) -> Array:

@@ -262,7 +262,10 @@ def _turned(C: Array, M: Array) -> Array:
         zeros = 0 * C[0, :r, r:]
         corner = xp.eye(q - r, dtype=C.dtype, device=device(C))
         M = xp.concat([xp.concat([M, zeros], axis=1), xp.concat([zeros.T, corner], axis=1)])
-    return M.T @ C @ M
+    # C is symmetric: two products of matrices that are large, and not of many that are small
+    half = xp.reshape(C, (-1, q)) @ M
+    half = xp.permute_dims(xp.reshape(half, C.shape), (0, 2, 1))
+    return xp.reshape(xp.reshape(half, (-1, q)) @ M, C.shape)
 
 
 def some(x: Array, chosen: list[int], axis: int) -> Array:
