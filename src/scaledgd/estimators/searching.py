@@ -104,7 +104,7 @@ def _judged_penalty(
     pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
     unit, errors = own_units(data), []
     for fit, test in pairs:
-        part = _penalised(session.apart(), fit, plan, wishes)
+        part = _penalised(session.apart(1e-4, 100), fit, plan, wishes)
         values = part.reading.values(table_factors(part.state), test.coordinates)
         errors.append(squared(test, values, unit))
     if session.out_of_time or not errors:
