@@ -7,7 +7,8 @@
 # takes long and runs with the widest, because threads do not depend on it. The loops are compiled
 # once for every instruction set and chosen when they are loaded: SCALEDGD_INSTRUCTIONS forces
 # baseline, wide (AVX2) or widest (AVX-512), and a processor without one of them runs the next
-# best. Needs GCC, CMake, Ninja, nanobind and pytest; set PYTHON to use another interpreter.
+# best. Random fits follow the tests, FITS of them (20 by default) per instruction set. Needs GCC,
+# CMake, Ninja, nanobind and pytest; set PYTHON to use another interpreter.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python}
@@ -48,6 +49,12 @@ for kind in "${@:-address thread}"; do
         export UBSAN_OPTIONS=print_stacktrace=1
         export TSAN_OPTIONS=halt_on_error=1:exitcode=66
         LD_PRELOAD=$preload "$python" -m pytest -q -n 0 -p no:cacheprovider "${tests[@]}" "${chosen[@]}"
+        # answers are slow here, and judged elsewhere: only the end of a process counts
+        found="$work/fits-$sanitizer-$instructions"
+        LD_PRELOAD=$preload "$python" -m benchmarks.trust --count "${FITS:-20}" --record "$found" \
+          >"$work/log" 2>&1 || true
+        if grep '"crash"' "$found"; then cat "$work/log"; exit 1; fi
+        echo "$(wc -l <"$found") random fits"
       )
     done
   done

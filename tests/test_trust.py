@@ -188,3 +188,15 @@ def test_slices_of_a_tensor_agree_with_its_fit():
     )
     assert found["failures"] == []
     assert found["error"] < 1e-4
+
+
+def test_a_word_that_is_no_text_is_shown(tmp_path):
+    pytest.importorskip("typer")
+    from benchmarks.trust.promises import commanded
+
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"a,b,c\n1,2,3\n4,\xb5,6\n7,8,9\n1,5,6\n")
+    code, told = commanded(["clean", str(path), "-o", str(tmp_path / "clean.csv")])
+    assert code == 2
+    assert "line 3" in told
+    assert "\ufffd" in told

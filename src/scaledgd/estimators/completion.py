@@ -82,7 +82,7 @@ class MatrixCompletion(MatrixEstimator):
     noise_variance_ : float
     n_iter_, converged_, status_, history_ : how the fit went
     diagnostics_ : list of str
-        What the data cannot determine.
+        What the data cannot determine, and whether means of columns predict better.
     outliers_, threshold_ : if `outliers` is not None
 
     Examples
@@ -146,7 +146,8 @@ class RobustPCA(MatrixEstimator):
         none if what is not rejected is reproduced without, or if the table is large.
     scale : {"auto", "none", "rows", "columns", "both"}
         "auto" divides columns by a robust deviation if the table has at least twice as many
-        rows as columns and gets offsets; otherwise it is "none".
+        rows as columns and gets offsets; otherwise it is "none". What is divided by them has a
+        noise of its own in every column.
     ridge : "auto"
         Learnt from the noise in what was not rejected.
     smooth, clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs

@@ -36,6 +36,10 @@ from .session import Session, light, revived
 
 Array = Any
 
+SWEEPING = 60_000_000
+"""Entries times columns, summed over sweeps, beyond which nonnegative factors need not settle
+as well."""
+
 ROUNDS = 0
 """Power iterations of the spectral start; more would fit sampling noise."""
 
@@ -314,4 +318,6 @@ def fit_non_negative(session: Session, data: Observations, start: Bordered, rank
         first = first_factors(problem, start, min(max(rank, 1), *data.shape))
     first = first.with_blocks(tuple(xp.abs(B) for B in first.blocks))
     rules = [vanished(0.1 * session.tol), change(max(session.tol, 1e-5)), settled(1e-4)]
+    many = max(100, SWEEPING // max(1, data.size * first.rank))
+    rules.append(settled(3e-3, many))
     return session.solve(problem, first, NonNegative(), rules, stage="non-negative")

@@ -43,11 +43,11 @@ def vanished(tol: float) -> StoppingRule:
     return rule
 
 
-def settled(share: float) -> StoppingRule:
-    """Stop when the loss falls by less than a share of itself."""
+def settled(share: float, after: int = 1) -> StoppingRule:
+    """Stop when the loss falls by less than a share of itself, after some iterations."""
 
     def rule(state: State, history: list[Record]) -> Stop | None:
-        if len(history) > 1 and history[-2]["value"] - history[-1]["value"] <= share * max(
+        if len(history) > after and history[-2]["value"] - history[-1]["value"] <= share * max(
             history[-1]["value"], 0.0
         ):
             return Stop(f"the loss falls by less than {share:.2g} of itself")

@@ -91,26 +91,41 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
 def _given_penalty(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit:
-    """Fit with a ridge that is given, or with nonnegative factors, and judge it."""
+    """Fit with a ridge that is given, or with nonnegative factors."""
+    bound = determinable(data, 0.5)
+    if wishes.rank is not None and wishes.rank > bound and wishes.non_negative:
+        wishes = replace(wishes, rank=None)  # an upper bound that says nothing
     plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
     if wishes.rank is None:
         unlike = unlike_columns(data)
         plans = candidates(data, wishes.center, wishes.scale, unlike)
         plan = choose(session, data, plans[:1] if wishes.non_negative else plans, unlike, seed)
-    plan = replace(plan, rank=min(plan.rank, determinable(data, 0.8)))
+    plan = replace(plan, rank=min(plan.rank, bound))
+    return _judged_penalty(session, data, plan, wishes, seed)
+
+
+def _judged_penalty(
+    session: Session, data: LocalObservations, plan: Plan, wishes: Wishes, seed: int
+) -> TableFit:
+    """Fit as planned, and judge the fit by held-out entries."""
     found = _penalised(session, data, plan, wishes, report=True)
     # what was chosen by other fits, or given, is judged as it ends
     pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
     unit, errors = own_units(data), []
     for fit, test in pairs:
-        part = _penalised(session.apart(), fit, plan, wishes)
+        part = _penalised(session.apart(1e-4, 100), fit, plan, wishes)
         values = part.reading.values(table_factors(part.state), test.coordinates)
         errors.append(squared(test, values, unit))
     if session.out_of_time or not errors:
         return found
-    if better(middle_errors(pairs, unit), array_namespace(unit).concat(errors)):
-        return doubted(found)
-    return found
+    if not better(middle_errors(pairs, unit), array_namespace(unit).concat(errors)):
+        return found
+    if wishes.rank is None and plan.rank > 1:
+        # it was chosen by fits with another penalty
+        why = {"rank": plan.rank // 3, "why": "a larger one predicts worse than means of columns"}
+        less = replace(plan, rank=max(1, plan.rank // 3), trail=[*plan.trail, why])
+        return _judged_penalty(session, data, less, wishes, seed)
+    return doubted(found)
 
 
 def _penalised(

@@ -201,7 +201,7 @@ class TextTable:
             )
         if most_match(r"^[-+.\d]*[;|\t][-+.\d;|\t]*$"):
             raise Failure(
-                f"{self.path}: column {name} has the cell {shown(words[0].as_py())}, which is "
+                f"{self.path}: column {name} has the cell {shown(worded(words[0]))}, which is "
                 f"more than one number; {self.hint() or 'use --delimiter'}"
             )
 
@@ -281,13 +281,18 @@ def refuse_word(
         What else can be done, for the message.
     """
     row = int(np.flatnonzero(wrong)[0])
-    word, name = cells[row].as_py(), file.names[j]
+    word, name = worded(cells[row]), file.names[j]
     commas = "" if file.dialect.decimal == "," else _decimal_comma_hint(word)
     raise Failure(
         f"{file.path}: line {block.line_of(row)} has {shown(word)} in column {shown(name)}, which "
         f"holds numbers; {commas}count the word as missing with --missing {shlex.quote(word)}, or "
         f"{alternative}"
     )
+
+
+def worded(cell: pa.Scalar) -> str:
+    """Return the text of a cell for a message; bytes that are not UTF-8 are replaced."""
+    return str(cell.as_buffer().to_pybytes().decode(errors="replace"))
 
 
 def as_utf8(cells: pa.Array, path: Path, name: str) -> pa.Array:
