@@ -73,9 +73,9 @@ print((used() - before) / size)
 """
 
 ENTRIES = """
-i = np.repeat(np.arange(8000), 200)
-j = (rng.integers(0, 20, (8000, 200)) + 20 * np.arange(200)).ravel()
-L, R = rng.standard_normal((8000, 4)), rng.standard_normal((4000, 4))
+i = np.repeat(np.arange(20_000), 200)
+j = (rng.integers(0, 20, (20_000, 200)) + 20 * np.arange(200)).ravel()
+L, R = rng.standard_normal((20_000, 4)), rng.standard_normal((4000, 4))
 y = np.einsum("ek,ek->e", L[i], R[j]) + 0.3 * rng.standard_normal(len(i))
 size = i.nbytes + j.nbytes + y.nbytes
 """
@@ -92,7 +92,7 @@ size = X.nbytes
 @pytest.mark.parametrize(
     ("kind", "make", "fit", "most"),
     [
-        ("MatrixCompletion", ENTRIES, "fit_entries((i, j), y, (8000, 4000))", 2.3),
+        ("MatrixCompletion", ENTRIES, "fit_entries((i, j), y, (20_000, 4000))", 2.3),
         ("RobustPCA", TABLE, "fit(X)", 5.5),
     ],
 )
