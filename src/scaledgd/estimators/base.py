@@ -230,6 +230,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
                 if found is None:
                     found = self._blank(known)
                     session.outcome.status = "interrupted before the first iterate: offsets only"
+            session.shared.rest()
             try:
                 self._conclude(self._modelled(found, known), held, kind)
             except KeyboardInterrupt as error:
@@ -240,6 +241,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
                 session.interrupted()
                 self._conclude(self._modelled(found, known), held, kind)
             self._finish(session.outcome, stopped is None)
+            session.shared.watch = None  # knows the session: a circle that would keep the data
         if stopped is None:
             journal.finish()
         elif self.interrupt == "raise":

@@ -111,6 +111,12 @@ class LocalObservations(Observations):
         for name in _CACHES:
             self.__dict__.pop(name, None)
 
+    def rest(self) -> None:
+        """Let go of what a fit needed and the rows of its model do not."""
+        operator = self._shared.get("operator")
+        if isinstance(operator, Entries):
+            operator.pattern.rest()
+
     # ---- other values, and other entries
 
     def with_values(self, y: Array) -> LocalObservations:
@@ -520,17 +526,17 @@ class LocalObservations(Observations):
         for mode, d in enumerate(scales):
             if d is not None:
                 unit = unit * xp.reshape(self.along(mode, d) + 0 * self.y, (-1,))
-        plain = isinstance(unit, float) and 1e-100 < unit < 1e100 and threshold is None
-        scaled = r if plain else r / unit
+        # one unit divides sums: another array would be as large as the data
+        plain = isinstance(unit, float) and 1e-100 < unit < 1e100 and not robust_scale
+        scaled, whole = (r, unit) if plain else (r / unit, 1.0)
         if self.weight is not None:
             scaled = scaled * xp.sqrt(xp.reshape(self.weight, (-1,)))
         mean_unit = unit * unit if isinstance(unit, float) else float(xp.mean(unit * unit))
         if threshold is None:
-            squares = float(square(scaled))
-            squares = squares / unit**2 if plain else squares
-            return Summary(float(r.shape[0]), squares, mean_unit)
-        kept, inside, sums, _ = backend(scaled).within(scaled, threshold)
-        found = self.sparse(-r, ~kept)
+            return Summary(float(r.shape[0]), float(square(scaled)) / whole**2, mean_unit)
+        kept, inside, sums, _ = backend(scaled).within(scaled, threshold * whole)
+        sums = float(sums) / whole**2
+        found = -self.sparse(r, ~kept)
         scale = scale_of(scaled) if robust_scale else None
         return Summary(float(inside), float(sums), mean_unit, found, scale)
 

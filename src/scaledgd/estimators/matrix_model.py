@@ -135,6 +135,7 @@ class MatrixModel(EntrywiseModel):
         non_negative: bool = False,
     ) -> MatrixModel:
         """Return the model of a fit: rows solved anew, and the noise."""
+        data.rest()
         F, reading, ridge = table_factors(fit.state), fit.reading, fit.ridge
         posterior = None
         if ridge is None and has_posterior(fit.state):

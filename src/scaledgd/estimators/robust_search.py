@@ -292,6 +292,7 @@ def _by_rejection(
         return TableFit(reading, scaled.problem().linearize(start), None, 0.0), True
     here = session.with_reading(reading)
     state, limit = fit_robust(here, scaled, start, rank, wishes.outliers)
+    state = state.moved(state.factors)  # without its residual, which is as large as the data
     return TableFit(reading, state, None, limit), limit <= levels(session, scaled)[1]
 
 

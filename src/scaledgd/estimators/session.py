@@ -116,6 +116,10 @@ class Shared:
     history: list[Record] = field(default_factory=list)
     stopped: bool = False
 
+    def rest(self) -> None:
+        """Let go of iterates, whose residuals are as large as the data, when a fit is found."""
+        self.latest = self.best = None
+
     def salvage(self) -> Sighting | None:
         """Return the iterate to end with: the one that explains more of the data."""
         latest, best = self.latest, self.best

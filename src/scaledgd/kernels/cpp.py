@@ -203,6 +203,17 @@ class CppPattern(SciPyPattern):
             self._entries[mode] = C.sorted(index, list(self.shape), mode)
         return self._entries[mode]
 
+    def rest(self) -> None:
+        self._entries = {mode: kept for mode, kept in self._entries.items() if mode == 0}
+        self._known = []
+
+    def ones(self, like: Array) -> Array:
+        if like.dtype not in self._ones:
+            # one number: kernels are told that all weights are alike
+            one = np.ones((), dtype=like.dtype)
+            self._ones[like.dtype] = np.broadcast_to(one, (self.index[0].shape[0],))
+        return self._ones[like.dtype]
+
     @cached_property
     def dense(self) -> bool:
         """Whether most entries of a matrix are observed, so that rows are processed whole."""
@@ -235,12 +246,15 @@ class CppPattern(SciPyPattern):
                 return known
         fresh: dict[Any, Any] = {}
         if x is not None:
-            ends = weakref.ref(x, self._forgotten)
-            self._known = [*self._known[-1:], (ends, fresh)]
-        return fresh
+            own = weakref.ref(self)  # or the array would keep the pattern
 
-    def _forgotten(self, gone: Any) -> None:
-        self._known = [(other, known) for other, known in self._known if other is not gone]
+            def forget(gone: Any) -> None:
+                pattern = own()
+                if pattern is not None:
+                    pattern._known = [pair for pair in pattern._known if pair[0] is not gone]
+
+            self._known = [*self._known[-1:], (weakref.ref(x, forget), fresh)]
+        return fresh
 
     def _in_order(self, x: Any, mode: int) -> Any:
         """Return per-entry values in the order of a mode."""
@@ -250,6 +264,8 @@ class CppPattern(SciPyPattern):
 
     def arranged(self, x: Any, mode: int) -> Any:
         """Return per-entry values in the order of a mode; kept for the arrays used last."""
+        if x is None or self.entries(mode).as_measured:
+            return _whole(x)
         known = self._about(x)
         if mode not in known:
             known[mode] = self._in_order(x, mode)

@@ -247,6 +247,9 @@ class Pattern(RowSystems):
     def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
         self.index, self.shape, self.backend = index, shape, backend
 
+    def rest(self) -> None:
+        """Let go of what can be made again and is not needed to solve for rows once more."""
+
     def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
         """Return L Rᵀ (minus y) on the entries of a matrix."""
         return self.backend.gather(modes, self.index, None, y)
