@@ -1,8 +1,9 @@
 """How long a sweep over many entries would take on many machines, from what is measured here.
 
-``python scripts/cluster_times.py`` times what a worker does with one shard on one core, and computes
-from it the time of a sweep (both blocks solved for, and the loss), what is sent, and the memory that
-is needed. Network, machines and the shape of the data are assumptions, given by options.
+``python scripts/cluster_times.py`` times what a worker does with one shard on one core, and
+computes from it the time of a sweep (both blocks solved for, and the loss), what is sent, and the
+memory that is needed. Network, machines and the shape of the data are assumptions, which options
+change.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scaledgd.distributed.tasks import Other, Own, Unsure
 from scaledgd.kernels.threads import limited
 
 BYTES = 32
-"""What the workers hold of an entry: its place in the other mode, twice, and its value; each twice."""
+"""What workers hold of an entry: its place in the other mode twice, and its value; all twice."""
 COPIES = 4
 """Copies of both blocks, with their variances, that the client has at a time, about."""
 
