@@ -261,6 +261,28 @@ def test_empty_parts_and_missing_values_are_fine(large):
     alike(fitted(MODELS["given"], i, j, y), clone(MODELS["given"]).fit(lines))
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_model_is_saved_without_the_data(large, tmp_path):
+    i, j, y = entries()
+    model = clone(MODELS["given"]).fit(dd.from_pandas(labelled(i, j, y), npartitions=3))
+    model.save(tmp_path / "model.npz")
+    again = sg.load(tmp_path / "model.npz")
+    pairs = labelled(i, j, y)[["user", "item"]]
+    assert np.array_equal(again.predict_entries(pairs), model.predict_entries(pairs))
+    assert again.noise_variance_ == model.noise_variance_
+    X = table(i, j, y)
+    assert np.array_equal(again.transform(X), model.transform(X))
+    with pytest.raises(ValueError, match="intervals need the data of the fit"):
+        again.interval((i[:3], j[:3]))
+    with pytest.raises(NotImplementedError, match="fitted on a cluster"):
+        model.score(X)
+    with pytest.raises(NotImplementedError, match="partial_fit needs the data"):
+        model.partial_fit(X)
+    assert model.fit(X)._model.observations.size == len(y)
+    with pytest.raises(TypeError, match="tuple of integer arrays"):
+        model.predict_entries(pairs)
+
+
 # ---- bad input: a clear sentence before the long work, and nothing left behind
 
 

@@ -64,7 +64,7 @@ def _forget(work: Any, source: Source) -> None:
     """Keep what a model needs of data that the cluster releases now."""
     model = work._model
     model._row_levels  # noqa: B018, found while the data are there
-    known = RememberedObservations.of(model.observations, source, model.observations.choice)
+    known = RememberedObservations.of(model.observations, model._summary, source)
     work._model = model.with_same_fit(observations=known)
     work._model.__dict__["_row_levels"] = model._row_levels
 

@@ -26,6 +26,30 @@ class Names:
     column: str
     labels: Any
 
+    def packed(self) -> dict[str, Any]:
+        """Return the labels as a file can hold them."""
+        labels = np.asarray(self.labels)
+        if labels.dtype.kind == "M":
+            labels = labels.astype("M8[ns]")
+            return {"column": self.column, "kind": "dates", "labels": labels.astype(np.int64)}
+        if labels.dtype.kind in "iu":
+            return {"column": self.column, "kind": "integers", "labels": labels.astype(np.int64)}
+        if labels.dtype.kind == "f":
+            return {"column": self.column, "kind": "numbers", "labels": labels.astype(np.float64)}
+        return {"column": self.column, "kind": "text", "labels": labels.astype(np.str_)}
+
+    @classmethod
+    def unpacked(cls, kept: dict[str, Any]) -> Names:
+        """Return what `packed` was given."""
+        import pandas as pd
+
+        labels = np.asarray(kept["labels"])
+        if kept["kind"] == "dates":
+            labels = labels.astype("M8[ns]")
+        elif kept["kind"] == "text":
+            labels = np.asarray(labels.tolist(), dtype=object)
+        return cls(str(kept["column"]), pd.Index(labels))
+
     def numbers(self, found: Any) -> Array:
         """Return the numbers of some labels; −1 for those that are not known."""
         import pandas as pd

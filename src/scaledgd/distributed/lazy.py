@@ -32,6 +32,7 @@ def light(estimator: Any) -> Any:
     if "_row_levels" in known.__dict__:
         other._model.__dict__["_row_levels"] = known.__dict__["_row_levels"]
     other.n_jobs = 1
+    other.__dict__.pop("feature_names_in_", None)  # chunks have no names
     return other
 
 

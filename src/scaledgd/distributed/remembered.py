@@ -9,9 +9,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..estimators import validation
 from ..estimators.constants import equal
 from ..estimators.hashing import bounds_of, hashed
 from ..estimators.local_observations import LocalObservations
+from ..estimators.observations import Summary
 from ..estimators.packing import packable
 from ..estimators.uncertainty import Spread
 from ..factors import Bordered
@@ -50,6 +52,8 @@ class RememberedObservations:
         Rows that have one value only: which, the value, and how often it occurs.
     parts : int
         Connected parts of the graph that joins rows and columns.
+    left : tuple of float, optional
+        What the fit leaves of the entries: the fields of a `Summary`.
     source : Source, optional
         Where the entries can be read again.
     held : tuple, optional
@@ -68,6 +72,7 @@ class RememberedObservations:
     constants: Array
     times: Array
     parts: int
+    left: tuple[float, ...] | None = None
     source: Source | None = None
     held: tuple[Any, ...] | None = None
 
@@ -76,8 +81,16 @@ class RememberedObservations:
     stamps = ()
 
     @classmethod
-    def of(cls, data: Any, source: Source | None = None, held: Any = None) -> Any:
-        """Return what is to be remembered of observations."""
+    def of(cls, data: Any, left: Summary, source: Source) -> RememberedObservations:
+        """Return what is to be remembered of observations.
+
+        Parameters
+        ----------
+        data : ShardedObservations
+        left : Summary
+            What the fit leaves of them.
+        source : Source
+        """
         value, count = data.equal(0)
         places = np.flatnonzero(count)
         values, occurrences = data.frequent(SHARE)
@@ -94,8 +107,9 @@ class RememberedObservations:
             value[places],
             count[places],
             data.components(),
+            (left.count, left.squares, left.mean_unit),
             source,
-            held,
+            data.choice,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,6 +160,30 @@ class RememberedObservations:
 
     def forget(self) -> None:
         """Drop the caches: there are none."""
+
+    def summary(self, *_: Any) -> Summary:
+        """Return what the fit left of the entries."""
+        assert self.left is not None
+        return Summary(*self.left)
+
+    def validate(self) -> None:
+        """Raise a FileError if it does not make sense."""
+        n1, n2 = self.shape
+        must, shaped = validation.must, validation.shaped
+        must(isinstance(self.size, int) and self.size > 0, "the size of the data")
+        must(self.kind.dtype in (np.float64, np.float32), "the type of the data")
+        shaped(self.row_counts, (n1,), least=0)
+        shaped(self.column_counts, (n2,), least=0)
+        validation.number(self.level, least=0)
+        for values, counts in ((self.values, self.occurrences), (self.constants, self.times)):
+            shaped(values, (len(counts),))
+            must(counts.dtype == np.int64 and bool(np.all(counts >= 0)), "counts")
+        inside = self.places.dtype == np.int64 and self.places.shape == self.times.shape
+        must(bool(inside and np.all((self.places >= 0) & (self.places < n1))), "places")
+        must(isinstance(self.left, tuple) and len(self.left) == 3, "what a fit leaves")
+        for x in self.left or ():
+            validation.number(x, least=0)
+        must(self.source is None, "a source")
 
     def spread_of(self, model: Any) -> Spread:
         """Return how sure a model is, which reads entries again."""

@@ -92,6 +92,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             return self._fit_dask(X, observed, client)
         self._check_params()
         with all_or_nothing(self) as work:
+            work.__dict__.pop("_names", None)
             if isinstance(X, EntryTable):
                 data, kind = work._read_table(X, observed), X.kind
             else:

@@ -10,6 +10,8 @@ from array_api_compat import is_torch_array
 from sklearn.utils import check_random_state
 
 from .. import files
+from ..distributed.labelling import Names
+from ..distributed.remembered import RememberedObservations
 from ..files import FileError
 from . import validation
 from .base import LowRankEstimator
@@ -60,13 +62,23 @@ def save(estimator: LowRankEstimator, path: str | os.PathLike[str]) -> None:
     tree = {
         "estimator": name,
         "params": params,
-        "model": pack(known["_model"]),
+        "model": pack(_without_source(known["_model"])),
         "kind": pack(known["_kind"]),
         "run": {k: pack(known[k]) for k in RUN if k in known},
         "history": columns(known["history_"]),
         "names": None if names is None else np.asarray(names, dtype=np.str_),
     }
+    if known.get("_names") is not None:
+        tree["labels"] = [pack(name.packed()) for name in known["_names"]]
     files.write(path, tree, "model", __version__)
+
+
+def _without_source(model: Any) -> Any:
+    """The model, without the collection that its entries could be read from again."""
+    data = getattr(model, "observations", None)
+    if isinstance(data, RememberedObservations):
+        return model.with_same_fit(observations=data.without_source())
+    return model
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -124,6 +136,10 @@ def _revived(tree: Any) -> LowRankEstimator:
     for key, value in tree["run"].items():
         must(key in RUN, "an attribute")
         setattr(estimator, key, unpack(value))
+    if tree.get("labels") is not None:
+        must(len(tree["labels"]) == 2, "the labels")
+        estimator._names = tuple(Names.unpacked(unpack(one)) for one in tree["labels"])
+        must([len(x.labels) for x in estimator._names] == list(model.factors.shape), "the labels")
     estimator.history_ = records(tree["history"])
     _check_run(estimator)
     if tree["names"] is not None:
