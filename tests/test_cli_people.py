@@ -532,3 +532,19 @@ def test_progress_without_a_terminal_is_a_line_from_time_to_time(capsys, clock, 
         clock.skip(6)
         show(0.5)
     assert capsys.readouterr().err == ""
+
+
+def test_all_columns_are_judged():
+    """Also the last one, whose cells are the last of their rows."""
+    from scaledgd.cli import fits
+
+    rng = np.random.default_rng(0)
+    holes = np.where(rng.random((200, 4)) < 0.2, np.nan, rng.random((200, 4)))
+    holes[0, 1:] = np.nan  # a row with a single cell keeps it
+    holes[1:, 3] = np.where(rng.random(199) < 0.5, np.nan, holes[1:, 3])
+    known = fits.observed(holes)
+    hidden = fits._hidden(known, fits.Settings(hold_out=0.3))
+    counts = np.bincount(known.coordinates[1][hidden], minlength=4)
+    assert counts.min() > 10
+    for i in known.coordinates:
+        assert np.bincount(i[~hidden]).min() > 0
