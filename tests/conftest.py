@@ -35,6 +35,7 @@ PURE = (
     "test_loop.py",
     "test_metrics.py",
     "test_operators.py",
+    "test_plausible.py",
     "test_reference.py",
     "test_refusals.py",
     "test_starts.py",

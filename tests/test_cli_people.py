@@ -11,6 +11,8 @@ import pytest
 
 QUICK = ("--rank", 2, "--center", "columns", "--scale", "none", "--hold-out", 0, "--smooth", "none")
 
+PLAIN = ("--rank", 2, "--center", "columns", "--scale", "columns", "--hold-out", 0)
+
 
 def table(rows=30, columns=6, places=2, seed=0):
     """A table of rank 2 with levels around 20, rounded; and the same with holes."""
@@ -251,8 +253,11 @@ def test_what_was_assumed_can_be_overridden(run, fine):
     assert facts["passed_through"] == ["s0"]
     assert "'s0'" not in facts["assumed"][0]
     write("long.csv", BAD["ratings with numbers"][1])
-    assert fine("complete", "long.csv", "-o", "wide.csv", "--long", "none")["shape"] == [30, 4]
-    facts = fine("complete", "long.csv", "-o", "long.out.csv", "--long", "user,item,rating")
+    assert fine("complete", "long.csv", "-o", "wide.csv", "--long", "none", *PLAIN)["shape"] == [
+        30,
+        4,
+    ]
+    facts = fine("complete", "long.csv", "-o", "l.csv", "--long", "user,item,rating", *PLAIN)
     assert facts["shape"] == [6, 5]
     write("thousands.csv", GOOD["thousands"][1])
     code, _, err = run("complete", "thousands.csv", "-o", "t.csv", "--thousands", "none")
@@ -262,15 +267,15 @@ def test_what_was_assumed_can_be_overridden(run, fine):
 
 def test_a_million_rows(fine):
     rng = np.random.default_rng(0)
-    L, R = rng.standard_normal((1_000_000, 1)), rng.standard_normal((1, 3))
+    L, R = rng.standard_normal((1_000_000, 1)), rng.standard_normal((1, 2))
     values = np.round(10 + L @ R, 1)
     holes = rng.random(values.shape) < 0.02
-    pd.DataFrame(np.where(holes, np.nan, values), columns=list("abc")).to_csv("in.csv", index=False)
+    pd.DataFrame(np.where(holes, np.nan, values), columns=list("ab")).to_csv("in.csv", index=False)
     facts = fine(
         "complete", "in.csv", "-o", "out.csv", "--rank", 1, "--center", "columns", "--scale",
         "none", "--hold-out", 0, "--fit-rows", 2000, "--smooth", "none",
     )  # fmt: skip
-    assert facts["shape"] == [1_000_000, 3]
+    assert facts["shape"] == [1_000_000, 2]
     after = pd.read_csv("out.csv").to_numpy()
     assert np.array_equal(after[~holes], values[~holes])
     assert np.sqrt(np.mean((after - values)[holes] ** 2)) < 0.2
@@ -305,7 +310,7 @@ def workbook(openpyxl, path="in.xlsx"):
 
 def test_a_workbook_is_copied_with_new_numbers(fine, openpyxl):
     workbook(openpyxl)
-    facts = fine("complete", "in.xlsx", "-o", "out.xlsx")
+    facts = fine("complete", "in.xlsx", "-o", "out.xlsx", *PLAIN)
     assert facts["shape"] == [30, 4]
     assert facts["date"] == "time"
     assert any("sheet 'readings'" in note and "--sheet" in note for note in facts["assumed"])
@@ -377,7 +382,7 @@ def test_values_belong_where_they_are(fine, kind):
         types = {"age": "Int64", "stars": "Int64", "unit": "Int64", "member": "boolean"}
         rest = dict.fromkeys(("income", "height", "exact"), float)
         holes.astype(types | rest).to_parquet("in.parquet")
-    fine("complete", f"in.{kind}", "-o", f"out.{kind}")
+    fine("complete", f"in.{kind}", "-o", f"out.{kind}", *PLAIN)
     after = pd.read_csv("out.csv") if kind == "csv" else pd.read_parquet("out.parquet")
     assert after.notna().all().all()
     for name in ("age", "stars", "unit"):
@@ -388,7 +393,7 @@ def test_values_belong_where_they_are(fine, kind):
     assert after["income"].min() >= 0
     for name in ("income", "height"):
         assert (after[name].astype(float).round(2) == after[name]).all()
-    fine("complete", f"in.{kind}", "-o", f"raw.{kind}", "--raw")
+    fine("complete", f"in.{kind}", "-o", f"raw.{kind}", "--raw", *PLAIN)
     raw = pd.read_csv("raw.csv") if kind == "csv" else pd.read_parquet("raw.parquet")
     gone = holes["age"].isna()
     assert (raw["age"][gone] != np.rint(raw["age"][gone])).all()
@@ -402,13 +407,13 @@ def test_ratings_stay_on_their_scale(fine):
     frame = pd.DataFrame({"user": i, "item": j, "stars": stars})
     frame.loc[::7, "stars"] = np.nan
     frame.to_csv("in.csv", index=False)
-    fine("complete", "in.csv", "--long", "user,item,stars", "-o", "out.csv")
+    fine("complete", "in.csv", "--long", "user,item,stars", "-o", "out.csv", *PLAIN)
     filled = pd.read_csv("out.csv")["stars"].to_numpy()[::7]
     assert np.isin(filled, [1, 2, 3, 4, 5]).all()
     # what is asked for is a prediction, to rank items by, and is not rounded
     frame[["user", "item"]].head(50).to_csv("pairs.csv", index=False)
     ask = ("--long", "user,item,stars", "--predict", "pairs.csv")
-    fine("complete", "in.csv", *ask, "-o", "p.csv")
+    fine("complete", "in.csv", *ask, "-o", "p.csv", *PLAIN)
     asked = pd.read_csv("p.csv")["stars"]
     assert asked.between(1, 5).all()
     assert asked.nunique() > 20
@@ -444,7 +449,7 @@ def test_intervals_are_in_a_second_file(fine, run):
     assert code == 2
     assert "--fit-rows 120" in err
     assert run(*args[:-1], 90)[0] == 2
-    assert run("complete", "in.csv", "-o", "out.csv", "--std", "--index", "who")[0] == 2  # exists
+    assert run("complete", "in.csv", "-o", "out.csv", "--std")[0] == 2  # it exists
     assert sorted(os.listdir()) == ["in.csv", "out.csv", "out.interval.csv"]
 
 
@@ -456,7 +461,7 @@ def test_intervals_of_long_files(fine):
     frame.loc[::9, "v"] = np.nan
     frame.to_csv("in.csv", index=False)
     long = ("--long", "user,item,v")
-    fine("complete", "in.csv", *long, "-o", "out.csv", "--interval", 0.9)
+    fine("complete", "in.csv", *long, "-o", "out.csv", "--interval", 0.9, *PLAIN)
     found = pd.read_csv("out.interval.csv")
     assert list(found.columns) == ["user", "item", "value", "lower", "upper"]
     assert (
@@ -465,7 +470,7 @@ def test_intervals_of_long_files(fine):
     )
     assert (found["lower"] < found["upper"]).all()
     pd.DataFrame({"user": [3, 99], "item": [4, 5]}).to_csv("pairs.csv", index=False)
-    fine("complete", "in.csv", *long, "--predict", "pairs.csv", "-o", "p.csv", "--std")
+    fine("complete", "in.csv", *long, "--predict", "pairs.csv", "-o", "p.csv", "--std", *PLAIN)
     asked = pd.read_csv("p.interval.csv")
     assert asked["std"].notna().tolist() == [True, False]  # nothing is known of user 99
 
@@ -501,7 +506,8 @@ def test_only_outliers_are_repaired(fine):
 
 def test_a_fit_may_take_so_long(fine, run):
     write("in.csv", plain())
-    assert fine("complete", "in.csv", "-o", "out.csv", "--max-time", 60, "--tol", 1e-6)["filled"]
+    limits = ("--max-time", 60, "--tol", 1e-6)
+    assert fine("complete", "in.csv", "-o", "out.csv", *limits, *QUICK)["filled"]
     code, _, err = run("complete", "in.csv", "-o", "no.csv", "--max-time", 0)
     assert code == 2
     assert "--max-time" in err
@@ -526,3 +532,19 @@ def test_progress_without_a_terminal_is_a_line_from_time_to_time(capsys, clock, 
         clock.skip(6)
         show(0.5)
     assert capsys.readouterr().err == ""
+
+
+def test_all_columns_are_judged():
+    """Also the last one, whose cells are the last of their rows."""
+    from scaledgd.cli import fits
+
+    rng = np.random.default_rng(0)
+    holes = np.where(rng.random((200, 4)) < 0.2, np.nan, rng.random((200, 4)))
+    holes[0, 1:] = np.nan  # a row with a single cell keeps it
+    holes[1:, 3] = np.where(rng.random(199) < 0.5, np.nan, holes[1:, 3])
+    known = fits.observed(holes)
+    hidden = fits._hidden(known, fits.Settings(hold_out=0.3))
+    counts = np.bincount(known.coordinates[1][hidden], minlength=4)
+    assert counts.min() > 10
+    for i in known.coordinates:
+        assert np.bincount(i[~hidden]).min() > 0

@@ -439,9 +439,10 @@ def _hidden(observed: LocalObservations, settings: Settings) -> Array | None:
     share = count / observed.size
     (chosen,) = held_out(observed.coordinates, observed.shape, share, settings.seed, 1)
     for i, n in zip(observed.coordinates, observed.shape, strict=True):
-        keep = np.full(n, -1)
-        keep[i] = np.arange(observed.size)  # the last of each
-        chosen[keep[keep >= 0]] = False
+        bare = np.bincount(i[~chosen], minlength=n) == 0
+        one = np.full(n, -1)
+        one[i] = np.arange(observed.size)
+        chosen[one[bare & (one >= 0)]] = False
     return chosen if chosen.any() else None
 
 

@@ -17,7 +17,7 @@ ANY = MOST_PLACES + 1
 STEPS = 50
 """Steps of a scale at most: from one to five stars there are four, or eight of half a star."""
 PER_STEP = 5
-"""Values per step that it takes to call what was seen a scale."""
+"""Values per step, and at each end, that it takes to call what was seen a scale."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,21 +78,29 @@ class ColumnValues:
         self.count = np.zeros(columns, dtype=np.int64)
         self.low, self.high = np.full(columns, np.inf), np.full(columns, -np.inf)
         self.places = np.zeros(columns, dtype=np.int64)
+        self.at_low, self.at_high = (np.zeros(columns, dtype=np.int64) for _ in range(2))
 
     def add_rows(self, values: Array) -> None:
         """Add rows; NaN is not seen."""
         seen = ~np.isnan(values)
         self.count += seen.sum(axis=0)
-        self.low = np.minimum(self.low, np.min(values, axis=0, initial=np.inf, where=seen))
-        self.high = np.maximum(self.high, np.max(values, axis=0, initial=-np.inf, where=seen))
+        low = np.min(values, axis=0, initial=np.inf, where=seen)
+        high = np.max(values, axis=0, initial=-np.inf, where=seen)
+        self._ends(low, (values == low).sum(axis=0), high, (values == high).sum(axis=0))
         for j in np.flatnonzero(self.places < ANY).tolist():
             self.places[j] = places_of(values[seen[:, j], j], int(self.places[j]))
 
     def add_entries(self, columns: Array, values: Array) -> None:
         """Add single entries, given the column of each."""
-        self.count += np.bincount(columns, minlength=len(self.count))
-        np.minimum.at(self.low, columns, values)
-        np.maximum.at(self.high, columns, values)
+        n = len(self.count)
+        self.count += np.bincount(columns, minlength=n)
+        low, high = np.full(n, np.inf), np.full(n, -np.inf)
+        np.minimum.at(low, columns, values)
+        np.maximum.at(high, columns, values)
+        at_low, at_high = (
+            np.bincount(columns[values == end[columns]], minlength=n) for end in (low, high)
+        )
+        self._ends(low, at_low, high, at_high)
         left = np.arange(len(values))
         for places in range(ANY + 1):
             left = left[self.places[columns[left]] <= places]
@@ -101,39 +109,56 @@ class ColumnValues:
             left = left[_unlike(values[left], places)]
             self.places[np.unique(columns[left])] = places + 1
 
+    def _ends(self, low: Array, at_low: Array, high: Array, at_high: Array) -> None:
+        """Take in the least and the largest values of new rows, and how often they are seen."""
+        old = np.where(self.low <= low, self.at_low, 0)
+        self.at_low = old + np.where(low <= self.low, at_low, 0)
+        old = np.where(self.high >= high, self.at_high, 0)
+        self.at_high = old + np.where(high >= self.high, at_high, 0)
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+
     def some(self, columns: list[int]) -> ColumnValues:
         """Return what was seen of some columns."""
         part = ColumnValues(len(columns))
-        part.count, part.places = self.count[columns], self.places[columns]
-        part.low, part.high = self.low[columns], self.high[columns]
+        for name in ("count", "places", "low", "high", "at_low", "at_high"):
+            setattr(part, name, getattr(self, name)[columns])
         return part
 
     def found(self) -> Plausible:
         """Return the bounds and digits of columns.
 
         A column without a negative value has none. If a column, or the table as a whole, takes
-        few values many times each, it is a scale, and its ends are bounds.
+        few values many times each, its least and its largest one too, it is a scale, and its ends
+        are bounds. The ends of measurements are seen once or twice.
         """
-        count, low, high, places = self.count, self.low, self.high, self.places
-        if count.any():
-            seen = count > 0
-            whole = np.asarray([count.sum()]), low[seen].min(), high[seen].max()
-            most = np.asarray([places[seen].max()])
-            if _is_scale(*whole, most)[0]:
-                shape = len(count)
-                return Plausible(
-                    np.full(shape, whole[1]), np.full(shape, whole[2]), np.full(shape, most[0])
-                )
-        scale = _is_scale(count, low, high, places)
+        low, high, places = self.low, self.high, self.places
+        whole = self._pooled()
+        if whole is not None and whole._is_scale()[0]:
+            n = len(low)
+            ends = np.full(n, whole.low[0]), np.full(n, whole.high[0])
+            return Plausible(*ends, np.full(n, whole.places[0]))
+        scale = self._is_scale()
         bottom = np.where(low >= 0, 0.0, -np.inf)
         return Plausible(np.where(scale, low, bottom), np.where(scale, high, np.inf), places.copy())
 
+    def _pooled(self) -> ColumnValues | None:
+        """All columns as one; None if nothing was seen."""
+        if not self.count.any():
+            return None
+        one, seen = ColumnValues(1), self.count > 0
+        one.count[0], one.places[0] = self.count.sum(), self.places[seen].max()
+        one.low[0], one.high[0] = self.low[seen].min(), self.high[seen].max()
+        one.at_low[0] = self.at_low[seen & (self.low == one.low[0])].sum()
+        one.at_high[0] = self.at_high[seen & (self.high == one.high[0])].sum()
+        return one
 
-def _is_scale(count: Array, low: Array, high: Array, places: Array) -> Array:
-    with np.errstate(invalid="ignore", over="ignore"):
-        steps = (high - low) * 10.0**places
-        few = (places < ANY) & (steps <= STEPS) & (steps > 0)
-        return few & (count >= PER_STEP * (np.where(few, steps, 0) + 1))
+    def _is_scale(self) -> Array:
+        """Which columns are scales."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            steps = (self.high - self.low) * 10.0**self.places
+            few = (self.places < ANY) & (steps <= STEPS) & (steps > 0)
+            many = self.count >= PER_STEP * (np.where(few, steps, 0) + 1)
+        return few & many & (self.at_low >= PER_STEP) & (self.at_high >= PER_STEP)
 
 
 def places_of(values: Array, least: int = 0) -> int:

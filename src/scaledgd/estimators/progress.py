@@ -121,5 +121,5 @@ def report(shown: Any, stage: str, state: State, history: list[Record], session:
     speed, seconds = rate(history), seconds_left(history, zero, session)
     text = f"iteration {len(history) - 1}, loss {loss:.1e}"
     text += f", rate {speed:.2f}" if speed == speed else ""
-    text += f", about {seconds:.0f} s left of this stage" if math.isfinite(seconds) else ""
+    text += f", at most {seconds:.0f} s left in this stage" if math.isfinite(seconds) else ""
     shown.show(stage, text, share)

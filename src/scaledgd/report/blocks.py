@@ -7,7 +7,7 @@ import html
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -115,9 +115,9 @@ class Table:
     rows : sequence of sequences
         One value per column.
     caption : str
-    formats : sequence of str
+    formats : sequence of str or callable
         How the numbers of each column are written, such as ".2f", so that all have as many
-        digits; empty for four digits.
+        digits, or a function that writes them; empty for four digits.
     marked : sequence of int
         Rows that stand out, such as the best one.
 
@@ -133,7 +133,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     caption: str = ""
-    formats: Sequence[str] = ()
+    formats: Sequence[str | Callable[[Any], str]] = ()
     marked: Sequence[int] = ()
 
     def html(self) -> str:
@@ -438,14 +438,15 @@ class Beside:
         return f'<div class="beside">{"".join(block.html() for block in self.blocks)}</div>'
 
 
-def cell(value: object, how: str = "") -> str:
+def cell(value: object, how: str | Callable[[Any], str] = "") -> str:
     """Return a cell of a table as HTML.
 
     Parameters
     ----------
     value : object
-    how : str
-        How a number is written, such as ".2f"; by default with four digits.
+    how : str or callable
+        How a number is written, such as ".2f", or a function that writes it; by default with
+        four digits.
 
     Returns
     -------
@@ -458,8 +459,13 @@ def cell(value: object, how: str = "") -> str:
         return value.html()
     if value is None:
         return "–"
+    if isinstance(value, float | np.floating) and math.isnan(value):
+        return "–"
+    if callable(how) and isinstance(value, int | float | np.number):
+        return escaped(how(value))
+    assert isinstance(how, str)
     if isinstance(value, float | np.floating):
-        return "–" if math.isnan(value) else format(float(value), how or ".4g")
+        return format(float(value), how or ".4g")
     if how and isinstance(value, int | np.integer):
         return format(value, how)
     return escaped(value)

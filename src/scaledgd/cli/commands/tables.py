@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...estimators.plausible import ANY
+from ...estimators.plausible import ANY, Plausible
 from .. import fits
 from ..failures import Failure, listed
 from ..fits import Cleaned, Fitted
@@ -92,7 +92,8 @@ def run(options: TableOptions) -> Summary:
             },
         )
         if options.report is not None:
-            write_report(options.report, summary, pictures.series(fitted, summary.times))
+            plausible = None if cells.bare else found.plausible
+            write_report(options.report, summary, pictures.series(fitted, summary.times, plausible))
     return summary
 
 
@@ -247,7 +248,7 @@ class _Cells:
                     second.write(batch, changed, new[changed], *self._sides(places, changed))
 
     @property
-    def _bare(self) -> bool:
+    def bare(self) -> bool:
         """Whether estimates are written as they are."""
         options = self.options
         return options.raw or (options.robust and not options.only_outliers)
@@ -255,7 +256,7 @@ class _Cells:
     def _places(self) -> list[int | None]:
         """Decimal places of the used columns; None where they are not rounded."""
         plausible = self.found.plausible
-        if self._bare or plausible is None or self.table.order > 2:
+        if self.bare or plausible is None or self.table.order > 2:
             return [None] * len(self.found.used)
         return [None if n == ANY else int(n) for n in plausible.places]
 
@@ -274,7 +275,7 @@ class _Cells:
             with_outliers = np.where(wrong, estimates + deviation, estimates)
             self.pictures.add(batch.first, X, estimates, with_outliers)
             changed = changed | wrong if self.options.only_outliers else np.ones_like(changed)
-        if not self._bare and self.found.plausible is not None:
+        if not self.bare and self.found.plausible is not None:
             # what was observed stays, to the last digit
             estimates = self.found.plausible.values(estimates)
             estimates = fitted._clipped(estimates)
@@ -306,7 +307,7 @@ class _Cells:
         sides: list[Array] = []
         if self.options.interval is not None:
             sides += self.fitted.bounds(index, self.options.interval)
-            if not self._bare and self.found.plausible is not None:
+            if not self.bare and self.found.plausible is not None:
                 columns = others[0] if self.table.order == 2 else np.zeros(len(rows), dtype=int)
                 sides = [self.found.plausible.values(x, columns, rounded=False) for x in sides]
         if self.options.std:
@@ -345,7 +346,9 @@ class _Pictures:
             parts = (x[:, self._shown] for x in (before, after, changed))
             self._kept.append((*parts, places))
 
-    def series(self, fitted: Fitted, times: Array | None) -> list[Series]:
+    def series(
+        self, fitted: Fitted, times: Array | None, plausible: Plausible | None
+    ) -> list[Series]:
         """Return the rows around most new cells of the columns that were kept."""
         if not self._kept:
             return []
@@ -365,6 +368,8 @@ class _Pictures:
             sides = np.full((2, len(rows)), np.nan)
             at = places[rows][new]
             sides[:, new] = fitted.bounds((at, np.full(len(at), j)), LEVEL)
+            if plausible is not None:
+                sides = plausible.values(sides, np.full(len(rows), j), rounded=False)
             x = rows if times is None else times[rows]
             kept = np.where(new, np.nan, before[rows, k])
             wrong = np.where(new, before[rows, k], np.nan)

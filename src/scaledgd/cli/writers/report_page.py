@@ -84,8 +84,8 @@ def _facts(summary: Summary) -> dict[str, str]:
         facts["outliers"] = f"{summary.also['outliers']:,}"
     accuracy = summary.fitted.accuracy
     if accuracy is not None:
-        facts["typical error"] = f"{accuracy.rmse:.3g}{_unit(summary)}"
-        facts["of column means"] = f"{accuracy.plain_rmse:.3g}{_unit(summary)}"
+        facts["typical error"] = f"{three_digits(accuracy.rmse)}{_unit(summary)}"
+        facts["of column means"] = f"{three_digits(accuracy.plain_rmse)}{_unit(summary)}"
         facts["variance explained"] = f"{max(0.0, 100 * accuracy.r2):.1f} %"
     return facts
 
@@ -227,22 +227,25 @@ def _by_column(summary: Summary, accuracy: Accuracy) -> list[Any]:
     for j in _worst(summary):
         count, ours, plain = accuracy.of_column(j)
         rows.append([summary.names[j], int(summary.holes[j]), count, ours, plain])
-    places = [_decimals([row[k] for row in rows for k in (3, 4)])] * 2
     titles = ["column", "missing", "hidden", "error", "of the mean"]
     caption = "Typical errors (root mean square) in the units of each column"
-    formats = ["", ",", ",", *places]
+    formats: list[Any] = ["", ",", ",", three_digits, three_digits]
     return [report.Table(titles, rows, f"{_most(summary)}. {caption}".lstrip(". "), formats)]
 
 
-def _decimals(values: list[float]) -> str:
-    """How to write numbers with three digits or more, all with as many decimals."""
-    sizes = [abs(v) for v in values if v == v and v]
-    if not sizes:
-        return ".3g"
-    typical = math.floor(math.log10(float(np.median(sizes))))
-    if max(sizes) > 1e4 * min(sizes) or not -4 < typical < 6:
-        return ".3g"
-    return f",.{max(0, 2 - typical)}f"
+def three_digits(value: float) -> str:
+    """Write a number with three digits, and without a power of ten if it is not extreme.
+
+    Examples
+    --------
+    >>> from scaledgd.cli.writers.report_page import three_digits
+    >>> [three_digits(x) for x in (10912.3, 253.2, 0.55, 0.000552)]
+    ['10,900', '253', '0.550', '0.000552']
+    """
+    if not value or not 1e-6 < abs(value) < 1e9:
+        return f"{value:.3g}"
+    places = 2 - math.floor(math.log10(abs(float(f"{value:.2e}"))))
+    return f"{round(value, places):,.{max(0, places)}f}"
 
 
 # ---- pictures and the model
@@ -273,7 +276,8 @@ def _pictures(summary: Summary) -> Any:
             sizes = np.abs(picture.means[np.nan_to_num(picture.means) != 0])
             most = float(np.quantile(sizes, 0.9)) if sizes.size else 1.0
             bounds = {"low": -most, "high": most, "diverging": True}
-        unit = "" if summary.counts else "sd from the mean"
+        unit = "sd" if title == "outliers" else "sd from the mean"
+        unit = "" if summary.counts else unit
         maps.append(
             _map(title, picture.means, picture, summary.names, summary.times, unit=unit, **bounds)
         )
