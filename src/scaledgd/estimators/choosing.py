@@ -388,7 +388,8 @@ def choose(
                 return reproduced(state, given)
         if contest.over:
             break
-    open_ended = given is None or most > LARGEST_RANK
+    # a part of a large table does not tell how much of a large rank the whole supports
+    open_ended = given is None or (whole is data and most > LARGEST_RANK)
     if not open_ended:
         contest.resize(most)
     contest.smooth(modes)
@@ -406,8 +407,9 @@ def choose(
     joint = plan.start == "joint"
     if whole is data:
         return replace(plan, begun=best.state) if joint and open_ended else plan
-    rank = min(plan.rank, table_factors(best.state).rank + 4)
-    rank = rank if joint and open_ended else plan.rank
+    rank = plan.rank if given is None or not joint else given
+    if joint and given is None:
+        rank = min(rank, table_factors(best.state).rank + 4)
     why = {"rank": rank, "why": "chosen on the densest part"}
     return replace(plan, rank=rank, trail=[*trail, why])
 
