@@ -209,7 +209,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "kernels": kernels,
     "given": lambda: iter([fitted("netflix", 32)]),
     "auto": lambda: iter([fitted("netflix", "auto")]),
-    "wide": lambda: iter([fitted("netflix", 64, 32), fitted("netflix", 128, 32)]),
+    "wide": lambda: iter([fitted("netflix", 64, 32, 1), fitted("netflix", 128, 32, 1)]),
     "billion": lambda: iter([fitted("billion", 32, repeats=1)]),
     "video": lambda: iter([video()]),
     "tensor": lambda: iter([tensor()]),

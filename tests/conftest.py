@@ -13,6 +13,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(name, "1")
     os.environ.setdefault("SCALEDGD_NUM_THREADS", "2")
 
+# Without a GPU the kernels for one run in Triton's interpreter. Set before Triton is imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 import json
 import sys
 

@@ -194,3 +194,29 @@ def test_torch_can_differentiate_through_iterations():
     h = 1e-5
     slope = (error(0.4 + h) - error(0.4 - h)) / (2 * h)
     assert float(step.grad) == pytest.approx(float(slope), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["table", "entries", "tensor"])
+def test_a_fit_to_tensors_can_be_brought_to_the_host(kind):
+    from scaledgd.estimators.saving import brought_to_host
+
+    torch = library("torch")
+    rng = np.random.default_rng(0)
+    X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 2)) for n in (9, 8, 7)))
+    X += 0.1 * rng.standard_normal(X.shape)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    if kind == "tensor":
+        model = sg.TensorCompletion(rank=2).fit(torch.asarray(X))
+    else:
+        X = X[:, :, 0] if kind == "table" else X[:, 0, :]
+        model = sg.MatrixCompletion(rank=2)
+        if kind == "table":
+            model.fit(torch.asarray(X))
+        else:
+            index = np.nonzero(~np.isnan(X))
+            model.fit_entries(tuple(map(torch.asarray, index)), torch.asarray(X[index]), X.shape)
+    expected = model.reconstruct().numpy()
+    found = brought_to_host(model)
+    assert type(found.reconstruct()) is np.ndarray
+    np.testing.assert_allclose(found.reconstruct(), expected, rtol=1e-12)
+    assert type(found.factors_.blocks[0]) is np.ndarray

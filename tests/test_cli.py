@@ -1151,3 +1151,17 @@ def test_a_row_without_company(run, tmp_path):
     assert code == 2
     assert "only columns without any value have missing cells ('b')" in err
     assert "nothing is missing" not in err
+
+
+def test_a_gpu_that_is_not_there_is_named(run, tmp_path):
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    if torch is not None and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n2,\n3,6\n")
+    code, _, err = run("complete", "t.csv", "-o", "out.csv", "--device", "cuda")
+    assert code == 2
+    assert "--device cuda" in err
+    assert not (tmp_path / "out.csv").exists()

@@ -42,6 +42,7 @@ class Settings:
     hold_out: float = 0.1
     tol: float = 1e-9
     max_time: float | None = None
+    device: str = "cpu"
     verbose: int = 0
 
     def half_the_time(self) -> Settings:
@@ -340,7 +341,10 @@ def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
         sides: dict[str, Any] = {"center": settings.center, "scale": settings.scale}
         sides["smooth"] = settings.smooth
         model = RobustPCA(settings.rank, **sides, **_common(settings))
-    said = (*_too_large_a_rank(settings, data.shape), *_quietly(lambda: _fit(model, data)))
+    said = (
+        *_too_large_a_rank(settings, data.shape),
+        *_quietly(lambda: _fit(model, data, settings.device)),
+    )
     failed = too_many_rejected(model)
     if failed:
         failed = f"clean failed: {failed}; OUT was written without any outliers"
@@ -376,12 +380,38 @@ def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[st
     if len(known.shape) == 2:
         sides["smooth"] = settings.smooth
         model = MatrixCompletion(settings.rank, **sides, **_common(settings))
-    return model, _quietly(lambda: _fit(model, known))
+    return model, _quietly(lambda: _fit(model, known, settings.device))
 
 
-def _fit(model: Any, data: LocalObservations | Array) -> None:
+def _on_gpu() -> Any:
+    """Return what moves an array to the GPU."""
     try:
-        if not isinstance(data, np.ndarray) and data.stamps:
+        import torch
+    except ImportError:
+        raise Failure("--device cuda needs PyTorch; pip install torch") from None
+    if not torch.cuda.is_available():
+        raise Failure("--device cuda: PyTorch finds no GPU; leave --device out")
+    return lambda x: torch.as_tensor(x, device="cuda")
+
+
+def _fit(model: Any, data: LocalObservations | Array, device: str = "cpu") -> None:
+    try:
+        if device == "cuda":
+            from ..estimators.saving import brought_to_host
+
+            moved = _on_gpu()
+            if isinstance(data, np.ndarray):
+                model.fit(moved(data))
+            elif data.stamps:
+                raise Failure(
+                    "--device cuda fits tables without times; leave --device out, or set "
+                    "--date none"
+                )
+            else:
+                index = tuple(map(moved, data.coordinates))
+                model.fit_entries(index, moved(data.y), data.shape)
+            brought_to_host(model)
+        elif not isinstance(data, np.ndarray) and data.stamps:
             values = np.full(data.shape, np.nan)
             values[data.coordinates] = data.y
             model.fit(_framed(values, data.stamps[0].astype("datetime64[ns]")))

@@ -78,6 +78,9 @@ WORTH = 200_000_000
 FEW_SWEEPS = 12
 """Sweeps that candidates are compared after otherwise, and half of those of the fit."""
 
+SETTLED = 1e-3
+"""Change of the noise, as a share of it, that ends the fit of a large table."""
+
 EXACT = 1e-8
 """Share of the mean square of the data below which held-out errors are as good as none."""
 
@@ -192,7 +195,8 @@ class Plan:
         how = Joint(self.rank, self.share, self._own_noise(data))
         if not whole_covariances(data, self.rank):
             cold = not quick and self.begun is None
-            return replace(how, sweeps=2 * FEW_SWEEPS if cold else FEW_SWEEPS)
+            sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
+            return replace(how, sweeps=sweeps, fine=SETTLED)
         if quick:
             return replace(how, sweeps=SWEEPS, fine=1e-2, least=FIRST_RANK)
         sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))

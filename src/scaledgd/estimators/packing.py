@@ -96,6 +96,19 @@ def pack(x: Any) -> Tree:
     return x
 
 
+def in_numpy(tree: Tree) -> Tree:
+    """Return the tree of the same in NumPy arrays."""
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(map(in_numpy, tree))
+    if not isinstance(tree, dict):
+        return tree
+    if tree.get("class") == "torch":
+        return pack(tree["fields"]["array"])
+    if tree.get("class") == "torch dtype":
+        return {"class": "dtype", "fields": {"name": tree["fields"]["name"][6:]}}
+    return {k: in_numpy(v) for k, v in tree.items()}
+
+
 def unpack(tree: Tree) -> Any:
     """Return what `pack` was given."""
     if isinstance(tree, (tuple, list)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from .completion import MatrixCompletion, RobustPCA
 from .former import converted
 from .matrix_estimator import MatrixEstimator
 from .matrix_model import MatrixModel
-from .packing import columns, pack, plain, records, unpack
+from .packing import columns, in_numpy, pack, plain, records, unpack
 from .reading import Kind
 from .regression import MatrixRegressor, TensorRegressor, _Regressor
 from .regression_model import RegressionModel
@@ -113,6 +114,20 @@ def load(path: str | os.PathLike[str]) -> Any:
         return _revived(converted(tree))
     except Exception as error:
         raise FileError(f"{os.fspath(path)} does not hold a model: {error}") from None
+
+
+def brought_to_host(estimator: Any) -> Any:
+    """Return an estimator that was fitted to PyTorch tensors, as if fitted to NumPy arrays.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        It is changed.
+    """
+    kind = unpack(in_numpy(pack(estimator._kind)))
+    estimator._kind = replace(kind, how="numpy" if kind.dense else "sparse")
+    estimator._publish(unpack(in_numpy(pack(estimator._model))))
+    return estimator
 
 
 def _revived(tree: Any) -> LowRankEstimator:

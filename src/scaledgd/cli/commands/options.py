@@ -41,6 +41,11 @@ class Smooth(StrEnum):
     columns = "columns"
 
 
+class Device(StrEnum):
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 class Duplicates(StrEnum):
     error = "error"
     mean = "mean"
@@ -221,6 +226,9 @@ class TableOptions:
             metavar="SECONDS",
         ),
     ] = None
+    device: Annotated[
+        Device, typer.Option(help="Where to fit: cuda is a GPU, and needs PyTorch.")
+    ] = Device.cpu
     seed: Seed = 0
     hold_out: Annotated[
         float,
@@ -385,6 +393,7 @@ class TableOptions:
             hold_out=self.hold_out,
             tol=self.tol,
             max_time=self.max_time,
+            device=str(self.device),
             verbose=self.verbose,
         )
 
