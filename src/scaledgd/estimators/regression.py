@@ -256,8 +256,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                 "held-out measurements are predicted better without any coefficient: the estimate "
                 "is the intercept only"
             ]
-        elif model.free <= 0:
-            m, dof = model.information.m, degrees(ranks_of(model.fitted), model.shape)
+        m, dof = model.information.m, degrees(ranks_of(model.fitted), model.shape)
+        if not self.diagnostics_ and model.free < 0.25 * dof:
             self.diagnostics_ = [
                 f"there are {m} measurements but {dof} degrees of freedom; how sure the "
                 "coefficient is cannot be known"
