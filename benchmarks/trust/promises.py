@@ -229,7 +229,8 @@ def _interrupted(kind: str, delay: float, pipe: Any) -> None:
     try:
         model.fit(X)
     except KeyboardInterrupt as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        place = ([f for f in frames if "scaledgd" in f.filename] or frames)[-1]
         told = str(error) or f"no word from {place.filename}:{place.lineno}"
     except Exception as error:
         told = repr(error)
