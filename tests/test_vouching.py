@@ -228,3 +228,16 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_failed_once(name):
     assert verdict(Recipe(**CASES[name]))["failures"] == []
+
+
+@pytest.mark.parametrize("kind", ["MatrixCompletion", "TensorCompletion"])
+def test_an_interrupt_while_data_are_read_has_a_word(kind, monkeypatch):
+    from scaledgd.estimators import matrix_estimator, tensors
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(matrix_estimator, "read_matrix", interrupted)
+    monkeypatch.setattr(tensors, "read_tensor", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="nothing is fitted"):
+        getattr(sg, kind)(interrupt="return").fit(np.ones((4, 3)))

@@ -234,6 +234,8 @@ def simple(given: Array, robust: bool, scale: float) -> tuple[Array, Array]:
         warnings.simplefilter("ignore")
         whole = float(middle(X))
         columns = np.nan_to_num(middle(X, axis=0, keepdims=True), nan=whole)
+        if len(X) == 1:  # of one slice the means are the data themselves
+            columns = np.full_like(columns, whole)
         rest = tuple(range(1, X.ndim))
         rows = np.nan_to_num(middle(X - columns, axis=rest, keepdims=True), nan=0.0)
     return scale * np.broadcast_to(columns, X.shape), scale * (columns + rows)

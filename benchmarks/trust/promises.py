@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -228,7 +229,9 @@ def _interrupted(kind: str, delay: float, pipe: Any) -> None:
     try:
         model.fit(X)
     except KeyboardInterrupt as error:
-        told = str(error) or "KeyboardInterrupt without a word"
+        frames = traceback.extract_tb(error.__traceback__)
+        place = ([f for f in frames if "scaledgd" in f.filename] or frames)[-1]
+        told = str(error) or f"no word from {place.filename}:{place.lineno}"
     except Exception as error:
         told = repr(error)
     signal.setitimer(signal.ITIMER_REAL, 0)

@@ -238,9 +238,13 @@ def choose_coefficient(
 
 
 def useless(data: Measurements, trail: Trail) -> bool:
-    """Whether no candidate predicted held-out measurements better than the intercept alone."""
+    """Whether no candidate predicted held-out measurements better than the intercept alone.
+
+    The best of several must be better by more than chance.
+    """
     seen = [step["held_out"] for step in trail if step.get("held_out") is not None]
-    return bool(seen) and not min(seen) < float(array_namespace(data.y).mean(data.y**2))
+    alone = float(array_namespace(data.y).mean(data.y**2))
+    return bool(seen) and not min(seen) < (1 - math.sqrt(2.5 / data.size)) * alone
 
 
 def _best(

@@ -256,14 +256,14 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                 "held-out measurements are predicted better without any coefficient: the estimate "
                 "is the intercept only"
             ]
-        elif model.free <= 0:
-            m, dof = model.information.m, degrees(ranks_of(model.fitted), model.shape)
-            self.diagnostics_ = [
+        m, dof = model.information.m, degrees(ranks_of(model.fitted), model.shape)
+        if model.free <= 0 or (not self.diagnostics_ and model.free < 0.25 * dof):
+            self.diagnostics_ += [
                 f"there are {m} measurements but {dof} degrees of freedom; how sure the "
                 "coefficient is cannot be known"
             ]
         if self.diagnostics_:
-            warn(self.diagnostics_[0], DataWarning)
+            warn("; ".join(self.diagnostics_), DataWarning)
 
     def _publish(self, model: RegressionModel) -> None:
         super()._publish(model)

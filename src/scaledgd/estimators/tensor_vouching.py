@@ -25,8 +25,9 @@ LARGE = 500_000
 PLENTY = 3
 """Entries of that part per degree of freedom that a judgement takes."""
 
-GROSS = 9.0
-"""Squared error, in units of a typical one, beyond which an entry may be a gross error itself."""
+GROSS = 20.0
+"""Squared error, in units of their median, beyond which an entry may be a gross error itself: three
+standard deviations of normal numbers."""
 
 
 def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:

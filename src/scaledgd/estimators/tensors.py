@@ -69,16 +69,15 @@ class _TensorEstimator(EntrywiseEstimator):
         """
         if any_dask(X, observed):
             X, observed = brought_here(client, X, observed)
-        self._check_params()
-        if isinstance(X, EntryTable):
-            X.refuse(observed)
-            data, kind = X.observations, X.kind
-        else:
-            data, kind = read_tensor(X, observed)
-        dense = not isinstance(X, EntryTable)
-        data = weighted(data, entry_weight, sample_weight, dense)
         with all_or_nothing(self) as work:
-            work._fit(data, kind, X=X)
+            self._check_params()
+            if isinstance(X, EntryTable):
+                X.refuse(observed)
+                data, kind = X.observations, X.kind
+            else:
+                data, kind = read_tensor(X, observed)
+            dense = not isinstance(X, EntryTable)
+            work._fit(weighted(data, entry_weight, sample_weight, dense), kind, X=X)
         return self
 
     def fit_entries(

@@ -26,7 +26,7 @@ MEDIANS = "medians predict held-out entries better"
 FEWEST = 20
 """Number of entries below which none are held out."""
 
-SEVERAL = 100
+SEVERAL = 600
 """Held-out entries that are wanted at least."""
 
 
