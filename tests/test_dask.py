@@ -19,7 +19,11 @@ from scaledgd.distributed import fitting  # noqa: E402
 from scaledgd.estimators import choosing, joint, searching  # noqa: E402
 
 SHAPE, RANK = (300, 200), 3
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    # what Dask does within pandas
+    pytest.mark.filterwarnings("ignore:The inplace keyword"),
+]
 
 
 def entries(noise=0.3, m=12_000, seed=0, offsets=True):
@@ -396,3 +400,63 @@ def test_robust_fits_and_tensors_are_brought_here(monkeypatch):
     for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
         with pytest.raises(MemoryError, match="not distributed"):
             clone(model).fit(da.from_array(data, chunks=7))
+
+
+# ---- the command line
+
+
+def options(tmp_path, client, **given):
+    from scaledgd.cli.commands.options import CompleteOptions
+
+    usual = {"file": tmp_path / "*.parquet", "out": tmp_path / "out", "quiet": True}
+    usual |= {"long": ("user", "item", "stars"), "cluster": client.scheduler.address}
+    return CompleteOptions(**{**usual, "rank": RANK, "center": "both", "scale": "none", **given})
+
+
+def test_files_in_parts_are_filled(large, tmp_path, client):
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    from scaledgd.cli.commands import folders
+
+    i, j, y = entries()
+    frame = labelled(i, j, y).assign(note="as it was")
+    lost = np.arange(len(frame)) % 40 == 0
+    holes = frame.assign(stars=frame["stars"].mask(lost))
+    stranger = frame.iloc[[0]].assign(user="nobody", stars=np.nan)
+    for k, part in enumerate((holes.iloc[:7000], pd.concat([holes.iloc[7000:], stranger]))):
+        part.to_parquet(tmp_path / f"part{k}.parquet", index=False)
+    asked = options(tmp_path, client)
+    folders.check(asked)
+    summary = folders.run(asked)
+    facts = summary.facts(1.0)
+    assert (facts["missing"], facts["unknown_rows"]) == (lost.sum() + 1, 1)
+    assert facts["held_out"]["rmse"] < 0.5 * facts["held_out"]["rmse_of_column_means"]
+    found = pd.concat([pd.read_parquet(p) for p in sorted((tmp_path / "out").glob("*.parquet"))])
+    assert list(found.columns) == list(frame.columns)
+    assert found["note"].eq("as it was").all()
+    off = found["stars"].to_numpy()[:-1] - frame["stars"].to_numpy()
+    assert np.array_equal(off[~lost], np.zeros((~lost).sum()))
+    assert np.sqrt(np.mean(off[lost] ** 2)) < 0.6
+    assert not left_behind(client)
+
+
+def test_what_files_in_parts_refuse(tmp_path, client):
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    from scaledgd.cli.commands import folders
+    from scaledgd.cli.failures import Failure
+
+    labelled(*entries()).to_parquet(tmp_path / "part.parquet", index=False)
+
+    def refused(words, run=False, **given):
+        asked = options(tmp_path, client, **given)
+        with pytest.raises(Failure, match=words):
+            folders.run(asked) if run else folders.check(asked)
+        assert not (tmp_path / "out").exists()
+
+    refused("give --long", long=None)
+    refused("contradict", workers=2)
+    refused("there is no file", cluster=None, workers=1, file=tmp_path / "none*.parquet")
+    refused("must be a folder", out=tmp_path / "out.parquet")
+    refused("--report does not go with", report=tmp_path / "page.html")
+    refused("nothing is missing", run=True)
+    refused("no column 'stairs'", run=True, long=("user", "item", "stairs"))
+    refused("no scheduler answers", run=True, cluster="tcp://127.0.0.1:9")

@@ -167,18 +167,35 @@ def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:
 
 def _surveyed(options: TableOptions, frame: Any, names: tuple[str, str, str]) -> tuple[int, Any]:
     """Return how many lines have no value, and the means of the columns."""
-    _, column, value = names
+    import dask
+    import pandas as pd
+
     try:
-        holes = int(frame[value].isna().sum().compute())
-        means = frame.groupby(column)[value].mean().compute() if options.hold_out else None
+        found = dask.compute(*(dask.delayed(_counted)(part, names) for part in frame.to_delayed()))
     except Exception as error:
         raise Failure(f"{options.file} cannot be read: {cause(error, 200)}") from None
+    holes = sum(one[0] for one in found)
     if not holes:
         raise Failure(
             f"{options.file}: nothing is missing, so there is nothing to fill; add lines with an "
             "empty value"
         )
-    return holes, means
+    sums = [one[1] for one in found if one[1] is not None]
+    if not sums:
+        return holes, None
+    total = pd.concat(sums).groupby(level=0).sum()
+    return holes, total["sum"] / total["count"]
+
+
+def _counted(part: Any, names: tuple[str, str, str]) -> tuple[int, Any]:
+    """Count the lines of a part without a value, and sum the values of every column."""
+    import pandas as pd
+
+    value = part[names[2]]
+    sums = None
+    if len(part) and pd.api.types.is_numeric_dtype(value):  # the fit says what else is wrong
+        sums = value.groupby(part[names[1]].to_numpy()).agg(["sum", "count"])
+    return int(value.isna().sum()), sums
 
 
 def _fitted(options: TableOptions, frame: Any, client: Any) -> tuple[Any, tuple[str, ...]]:
