@@ -946,7 +946,7 @@ def test_help_version_and_usage(run):
     for word in ("Exit codes", "130", "--long", "--predict", "--fit-rows", "50 million"):
         assert word in out
     own = {
-        "complete": {"--hold-out", "--predict"},
+        "complete": {"--cluster", "--hold-out", "--predict", "--workers"},
         "clean": {"--only-outliers", "--low-rank"},
     }
     options = {name: set(re.findall(r"--[a-z-]+", run(name, "--help")[1])) for name in own}

@@ -46,11 +46,17 @@ def test_rows_and_entries_say_the_same():
     parts = ColumnValues(3)
     parts.add_rows(X[:20])
     parts.add_rows(X[20:])
+    other = ColumnValues(3)
+    other.add_rows(X[35:])
+    joined = ColumnValues(3)
+    joined.add_rows(X[:35])
+    joined.add(other)
     i, j = np.nonzero(~np.isnan(X))
     entries = ColumnValues(3)
     entries.add_entries(j, X[i, j])
     for name in ("count", "low", "high", "places", "at_low", "at_high"):
         assert getattr(parts, name).tolist() == getattr(entries, name).tolist()
+        assert getattr(joined, name).tolist() == getattr(entries, name).tolist()
 
 
 def test_single_precision_has_digits_too():

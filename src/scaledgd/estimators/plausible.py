@@ -109,6 +109,12 @@ class ColumnValues:
             left = left[_unlike(values[left], places)]
             self.places[np.unique(columns[left])] = places + 1
 
+    def add(self, other: ColumnValues) -> None:
+        """Add what was seen elsewhere of the same columns."""
+        self.count += other.count
+        self._ends(other.low, other.at_low, other.high, other.at_high)
+        self.places = np.maximum(self.places, other.places)
+
     def _ends(self, low: Array, at_low: Array, high: Array, at_high: Array) -> None:
         """Take in the least and the largest values of new rows, and how often they are seen."""
         old = np.where(self.low <= low, self.at_low, 0)

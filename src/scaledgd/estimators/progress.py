@@ -12,7 +12,9 @@ from ..stopping import Record
 from .session import Session
 
 QUIET = 5.0
-"""Seconds between plain lines, and before the first one."""
+"""Seconds between lines where there is no terminal, and before the first one."""
+LIVELY = 1.0
+"""Seconds between lines on a terminal."""
 
 
 def rate(history: list[Record], over: int = 5) -> float:
@@ -44,8 +46,8 @@ def seconds_left(history: list[Record], zero: float, session: Session) -> float:
 class Lines:
     """Prints a plain line from time to time."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self._next = name, time.perf_counter() + QUIET
+    def __init__(self, name: str, every: float = LIVELY, wait: float = 0.0) -> None:
+        self.name, self.every, self._next = name, every, time.perf_counter() + wait
 
     def __enter__(self) -> Lines:
         return self
@@ -55,7 +57,7 @@ class Lines:
 
     def show(self, stage: str, text: str, share: float) -> None:
         if time.perf_counter() >= self._next:
-            self._next = time.perf_counter() + QUIET
+            self._next = time.perf_counter() + self.every
             print(f"[{self.name}] {stage}: {text}", file=sys.stderr, flush=True)
 
 
@@ -103,7 +105,7 @@ def display(name: str, verbose: int) -> Any:
     except (AttributeError, ValueError):  # there is none, or it was closed
         return Silence(name)
     if not seen:
-        return Lines(name) if verbose >= 2 else Silence(name)
+        return Lines(name, QUIET, QUIET) if verbose >= 2 else Silence(name)
     try:
         return Bar(name)
     except ImportError:

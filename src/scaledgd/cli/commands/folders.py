@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...estimators.plausible import ColumnValues, Plausible
 from ..failures import Failure, cause, reworded, shown
 from ..fits import Accuracy, Fitted
 from ..formats import format_of
@@ -29,7 +30,7 @@ Array = Any
 
 def check(options: TableOptions) -> None:
     """Fail if options do not go with many files, or if files cannot be read or written."""
-    if options.long is None:
+    if not options.long:
         raise Failure("--cluster and --workers are for long files; give --long ROW,COLUMN,VALUE")
     if options.cluster is not None and options.workers is not None:
         raise Failure("--cluster and --workers contradict each other; give one of them")
@@ -41,6 +42,11 @@ def check(options: TableOptions) -> None:
         ("--fit-rows", options.fit_rows),
         ("--date", options.date),
         ("--missing", options.missing),
+        ("--index", options.index),
+        ("--sheet", options.sheet),
+        ("--thousands", options.thousands),
+        ("--interval", options.interval is not None),
+        ("--std", options.std),
         ("--duplicates", options.duplicates != "error"),
         ("--smooth", options.smooth in ("rows", "columns")),
     ):
@@ -82,7 +88,8 @@ def run(options: TableOptions) -> Summary:
         accuracy = _accuracy(fitted, means)
         seconds = time.perf_counter() - began
         fitted = Fitted(model, accuracy, seconds, said, options.clip, False)
-        unknown = _write(frame, names, fitted, folder)
+        plausible = _plausible(options, frame, names[2])
+        unknown = _write(frame, names, fitted, plausible, folder)
     known = model._model.observations
     sides = zip(("rows", "columns"), unknown, strict=True)
     none = " and ".join(f"{n:,} {side}" for side, n in sides if n)
@@ -147,7 +154,7 @@ def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:
         if _kind(options) == "parquet":
             frame = dd.read_parquet(str(options.file), aggregate_files=False)
         else:
-            delimiter, decimal = options._marks()
+            delimiter, decimal = _marks(options)
             frame = dd.read_csv(str(options.file), sep=delimiter, decimal=decimal, blocksize=None)
     except Exception as error:
         raise Failure(f"{options.file} cannot be read: {cause(error)}") from None
@@ -163,6 +170,37 @@ def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:
                 f"{options.file} has no column {shown(word)}; it has {', '.join(columns)}"
             )
     return frame, (found[0], found[1], found[2])
+
+
+def _marks(options: TableOptions) -> tuple[str, str]:
+    """Delimiter and decimal mark: those that were given, or those of the first file."""
+    files = _files(options)
+    if not files:  # only the workers see them
+        given = options.dialect()
+        return given.delimiter or format_of(options.file).delimiter, given.decimal or "."
+    from ..readers.text import TextFile
+
+    found = TextFile(Path(files[0]), options.dialect()).dialect
+    return found.delimiter, found.decimal
+
+
+def _plausible(options: TableOptions, frame: Any, value: str) -> Plausible | None:
+    """What values the files hold; None if estimates are written as they are."""
+    if options.raw:
+        return None
+    import dask
+
+    parts = dask.compute(*(dask.delayed(_values)(part, value) for part in frame.to_delayed()))
+    seen = ColumnValues(1)
+    for part in parts:
+        seen.add(part)
+    return seen.found()
+
+
+def _values(part: Any, value: str) -> ColumnValues:
+    seen = ColumnValues(1)
+    seen.add_rows(part[value].to_numpy(dtype=np.float64, na_value=np.nan)[:, None])
+    return seen
 
 
 def _surveyed(options: TableOptions, frame: Any, names: tuple[str, str, str]) -> tuple[int, Any]:
@@ -208,6 +246,8 @@ def _fitted(options: TableOptions, frame: Any, client: Any) -> tuple[Any, tuple[
         scale=settings.scale,
         smooth="none",
         calibrate=options.hold_out or None,
+        tol=settings.tol,
+        max_time=settings.max_time,
         random_state=settings.seed,
         verbose=settings.verbose,
     )
@@ -234,7 +274,11 @@ def _accuracy(fitted: Fitted, means: Any) -> Accuracy | None:
 
 
 def _write(
-    frame: Any, names: tuple[str, str, str], fitted: Fitted, folder: Path
+    frame: Any,
+    names: tuple[str, str, str],
+    fitted: Fitted,
+    plausible: Plausible | None,
+    folder: Path,
 ) -> tuple[int, ...]:
     """Fill what is missing and write it; return how many labels were never seen with a value."""
     from dask import delayed
@@ -246,7 +290,7 @@ def _write(
     parts = frame.to_delayed()
     names_of_files = [str(folder / f"part-{k:05d}.parquet") for k in range(len(parts))]
     done = [
-        delayed(_filled)(part, names, lookup, path)
+        delayed(_filled)(part, names, lookup, plausible, path)
         for part, path in zip(parts, names_of_files, strict=True)
     ]
     import dask
@@ -256,7 +300,11 @@ def _write(
 
 
 def _filled(
-    part: Any, names: tuple[str, str, str], fitted: Fitted, path: str
+    part: Any,
+    names: tuple[str, str, str],
+    fitted: Fitted,
+    plausible: Plausible | None,
+    path: str,
 ) -> tuple[set[Any], set[Any]]:
     """Write a part of the frame with its holes filled; return the labels that are not known."""
     value = names[2]
@@ -269,7 +317,10 @@ def _filled(
         unknown.append(set(wanted[name][places < 0]))
     if len(at):
         values = part[value].to_numpy(dtype=np.float64, na_value=np.nan).copy()
-        values[at] = fitted.at(*sides)
+        new = fitted.at(*sides)
+        if plausible is not None:
+            new = fitted._clipped(plausible.values(new[:, None])[:, 0])
+        values[at] = new
         part = part.assign(**{value: values})
     part.to_parquet(path, index=False)
     return unknown[0], unknown[1]
