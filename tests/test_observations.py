@@ -269,7 +269,7 @@ def test_large_tables_are_judged_by_their_densest_part(monkeypatch):
     part = sg.MatrixCompletion(random_state=0).fit(Y)
     assert part.rank_path_[-1]["why"] == "chosen on the densest part"
     assert part.rank_ <= whole.rank_
-    np.testing.assert_allclose(part.reconstruct(), whole.reconstruct(), atol=0.05)
+    np.testing.assert_allclose(part.reconstruct(), whole.reconstruct(), atol=0.1)
 
 
 def test_without_a_low_rank_part_there_are_offsets():
