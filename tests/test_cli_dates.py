@@ -72,7 +72,7 @@ def test_times_are_found_and_written_back_unchanged(fine, name):
     assert column("in.csv") == column("out.csv")
     filled = pd.read_csv("out.csv").drop(columns="when").to_numpy()
     assert rms((filled - X)[np.isnan(Y)]) < 0.1
-    assert rms((filled - X)[50:56]) < 0.2  # the blackout
+    assert rms((filled - X)[50:56]) < 0.25  # the blackout
 
 
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
@@ -85,7 +85,7 @@ def test_times_of_typed_files(fine, kind, zone):
     assert (facts["date"], facts["smooth"]) == ("when", "rows")
     after = getattr(pd, f"read_{kind}")(f"out.{kind}")
     pd.testing.assert_series_equal(after["when"], table["when"])
-    assert rms((after.drop(columns="when").to_numpy() - X)[50:56]) < 0.2
+    assert rms((after.drop(columns="when").to_numpy() - X)[50:56]) < 0.25
 
 
 def test_rows_in_any_order_are_filled_alike(fine):
