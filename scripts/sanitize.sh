@@ -47,7 +47,7 @@ for kind in "${@:-address thread}"; do
         export OMP_NUM_THREADS=1 SCALEDGD_NUM_THREADS=4 PYTHONMALLOC=malloc
         export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
         export UBSAN_OPTIONS=print_stacktrace=1
-        export TSAN_OPTIONS=halt_on_error=1:exitcode=66
+        export TSAN_OPTIONS=halt_on_error=1:exitcode=66:die_after_fork=0
         LD_PRELOAD=$preload "$python" -m pytest -q -n 0 -p no:cacheprovider "${tests[@]}" "${chosen[@]}"
         # answers are slow here, and judged elsewhere: only the end of a process counts
         found="$work/fits-$sanitizer-$instructions"

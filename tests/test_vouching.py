@@ -241,3 +241,11 @@ def test_an_interrupt_while_data_are_read_has_a_word(kind, monkeypatch):
     monkeypatch.setattr(tensors, "read_tensor", interrupted)
     with pytest.raises(KeyboardInterrupt, match="nothing is fitted"):
         getattr(sg, kind)(interrupt="return").fit(np.ones((4, 3)))
+
+
+def test_a_loss_that_vanished_and_came_back_has_no_rate():
+    from scaledgd.estimators.progress import rate
+
+    history = [{"value": value} for value in (1.0, 0.0, 1e-20)]
+    assert np.isnan(rate(history, over=1))
+    assert rate(history[:1] * 2, over=1) == 1.0

@@ -21,7 +21,8 @@ def rate(history: list[Record], over: int = 5) -> float:
     """Return the factor by which an iteration shrinks the residual, over the last few."""
     k = min(over, len(history) - 1)
     last = history[-1]["value"]
-    if k < 1 or last <= 0:
+    # the loss may have vanished before a threshold fell
+    if k < 1 or last <= 0 or history[-1 - k]["value"] <= 0:
         return math.nan
     return float((last / history[-1 - k]["value"]) ** (0.5 / k))
 
