@@ -88,12 +88,8 @@ def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offset
     return int(item * (workers * everywhere + own + back))
 
 
-def fit(args: Any) -> None:
-    """Fit the files, and print what it took."""
-    import dask.dataframe as dd
-    from distributed import Client, LocalCluster
-
-    import scaledgd as sg
+def watched() -> list[tuple[int, int, int]]:
+    """Note, whenever the loss is known, how many bytes were sent and received until then."""
     from scaledgd.distributed import workers as cluster_of
 
     sweeps: list[tuple[int, int, int]] = []
@@ -106,6 +102,24 @@ def fit(args: Any) -> None:
         return found
 
     cluster_of.Cluster.each = each  # type: ignore[method-assign]
+    return sweeps
+
+
+def bytes_of(sweeps: list[tuple[int, int, int]]) -> dict[str, float]:
+    """The median over sweeps: on the wire with everything else there, and as counted."""
+    steps = np.diff(np.asarray(sweeps, dtype=np.float64), axis=0)
+    middle = np.median(steps, axis=0) if len(steps) else np.zeros(3)
+    return {"sweep_on_the_wire": middle[0], "sweep_counted": middle[1] + middle[2]}
+
+
+def fit(args: Any) -> None:
+    """Fit the files, and print what it took."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    import scaledgd as sg
+
+    sweeps = watched()
     with (
         LocalCluster(
             n_workers=args.workers,
@@ -124,14 +138,11 @@ def fit(args: Any) -> None:
         )
         model.fit(frame)
         after = client.run(usage)
-        steps = np.diff(np.asarray(sweeps, dtype=np.float64), axis=0)
-        middle = np.median(steps, axis=0) if len(steps) else np.zeros(3)
-        q = model.rank_
         cpu = usage()[0] - spent + sum(after[k][0] - before[k][0] for k in after if k in before)
         facts = {
             "entries": int(model._model.observations.size),
             "shape": list(model.factors_.shape),
-            "rank": q,
+            "rank": model.rank_,
             "iterations": model.n_iter_,
             "status": model.status_,
             "noise": model.noise_variance_,
@@ -139,11 +150,8 @@ def fit(args: Any) -> None:
             "cpu": cpu,
             "peak_per_worker": sorted(peak for _, peak in after.values()),
             "peak_of_client": usage()[1],
-            "bytes_per_sweep_on_the_wire": middle[0],
-            "bytes_per_sweep_counted": middle[1] + middle[2],
-            "bytes_per_sweep_predicted": predicted(
-                tuple(model.factors_.shape), args.rank, args.workers, 4
-            ),
+            **bytes_of(sweeps),
+            "sweep_predicted": predicted(tuple(model.factors_.shape), args.rank, args.workers, 4),
             "same_workers": set(before) == set(after),
         }
     print(json.dumps(facts, indent=1))
@@ -180,6 +188,7 @@ def overhead(args: Any) -> None:
         client.gather(client.map(abs, [1]))
         before = client.run(usage)
         began, spent = time.perf_counter(), time.process_time()
+        sweeps = watched()
         many = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter)
         many.fit_entries(tuple(lazy[:2]), lazy[2], shape)
         after = client.run(usage)
@@ -189,7 +198,9 @@ def overhead(args: Any) -> None:
     some = tuple(x[:100_000] for x in (i, j))
     a, b = one.predict_entries(some), many.predict_entries(some)
     facts["difference"] = float(np.abs(a - b).max() / np.abs(a).max())
-    facts["iterations"] = one.n_iter_, many.n_iter_
+    facts |= {"iterations": (one.n_iter_, many.n_iter_), "ranks": (one.rank_, many.rank_)}
+    facts |= bytes_of(sweeps)
+    facts["sweep_predicted"] = predicted(shape, args.rank, args.workers, 8)
     print(json.dumps(facts, indent=1))
 
 
@@ -204,7 +215,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--memory", default="1.5GB")
     parser.add_argument("--max-iter", type=int, default=10)
+    parser.add_argument("--gather", type=int, help="entries up to which data are fitted here")
     args = parser.parse_args()
+    if args.gather is not None:
+        from scaledgd.distributed import fitting
+
+        fitting.GATHER = fitting.CELLS = args.gather
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if args.command == "make":
         make(args.folder, args.entries, (args.rows, args.columns), args.rank)

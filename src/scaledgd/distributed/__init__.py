@@ -1,5 +1,7 @@
 """More data than one machine holds: fits of Dask collections.
 
-The loop runs in the client on a problem whose entries live in shards. Nothing here is imported
-before a Dask collection is passed to an estimator.
+The loop runs in the client on a problem whose entries live in shards. Dask is not imported before a
+Dask collection is passed to an estimator.
 """
+
+from .. import estimators as estimators  # first, whichever of our modules a worker asks for

@@ -357,6 +357,9 @@ class ShardedObservations(Observations):
     def forget(self) -> None:
         """Drop the caches."""
 
+    def rest(self) -> None:
+        """Let go of what the rows of a model do not need: nothing is held here."""
+
     # ---- what needs the entries on one machine
 
     def residual_scale(self, factors: Model) -> float:

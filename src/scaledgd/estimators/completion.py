@@ -121,7 +121,7 @@ class MatrixCompletion(MatrixEstimator):
             same chunks.
         """
         if any_dask(X, observed):
-            return self._lazily(X, observed)
+            return self._lazily(X, observed, plausible)
         data, kind = self._read_rows(X, observed)
         filled = self._filled(data)
         return self._as_given(kind, self._plausible(filled, data) if plausible else filled)
@@ -199,7 +199,7 @@ class RobustPCA(MatrixEstimator):
         clean : array of shape (n, n2)
         """
         if any_dask(X, observed):
-            return self._lazily(X, observed)
+            return self._lazily(X, observed, plausible)
         data, kind = self._read_rows(X, observed)
         clean = self._estimated(data)
         return self._as_given(kind, self._plausible(clean) if plausible else clean)

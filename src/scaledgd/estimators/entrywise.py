@@ -345,10 +345,15 @@ class EntrywiseEstimator(LowRankEstimator):
         """Read rows (slices of mode 0) like those of the fit."""
         raise NotImplementedError
 
-    def _lazily(self, X: Any, observed: Any) -> Any:
+    def _lazily(self, X: Any, observed: Any, plausible: bool) -> Any:
         from ..distributed.lazy import transformed
 
         check_is_fitted(self)
+        if plausible:
+            raise NotImplementedError(
+                "plausible=True needs the data of the fit beside every chunk; leave it out for "
+                "Dask arrays, or transform X.compute()"
+            )
         return transformed(self, X if is_frame(X) else as_array(X), observed)
 
     def _read_rows(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:

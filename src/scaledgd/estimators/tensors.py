@@ -376,7 +376,7 @@ class TensorCompletion(_TensorEstimator):
         filled : array of the shape of X
         """
         if any_dask(X, observed):
-            return self._lazily(X, observed)
+            return self._lazily(X, observed, plausible)
         data, kind = self._read_rows(X, observed)
         filled = self._filled(data)
         return kind.table_back(self._plausible(filled, data) if plausible else filled)
@@ -432,7 +432,7 @@ class TensorRobustPCA(_TensorEstimator):
         clean : array of the shape of X
         """
         if any_dask(X, observed):
-            return self._lazily(X, observed)
+            return self._lazily(X, observed, plausible)
         data, kind = self._read_rows(X, observed)
         clean = self._estimated(data)
         return kind.table_back(self._plausible(clean) if plausible else clean)
