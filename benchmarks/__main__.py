@@ -26,9 +26,11 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "2")
 
 from . import kernels, measure, problems, real_data, report  # noqa: E402
+from .answers.asked import Ask  # noqa: E402
+from .answers.defaults import defaults  # noqa: E402
 from .contestants import OURS, PEERS, Contestant, threads  # noqa: E402
 
-PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "kernels", "growth")
+PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "kernels", "growth")
 PREDICTED = ("P6", "P7", "P8")
 """Parts in which errors are compared and not only times."""
 
@@ -139,6 +141,14 @@ def rated(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
             results.put(key, {**record, "seconds": seconds, "error": error, "runs": len(runs)})
 
 
+def by_default(asked: Any, results: measure.Results, bar: Any) -> None:
+    """P9: what the defaults cost, and how good they are, beside imputers."""
+    ask = Ask(real_data.find_folder(asked.ratings), True, asked.quick, " ".join(asked.peers))
+    if "defaults/all" not in results:
+        bar("defaults")
+        results.put("defaults/all", list(defaults(ask)))
+
+
 def machine() -> dict[str, Any]:
     """Return the processor and the versions."""
     import numpy
@@ -176,6 +186,8 @@ def written(results: measure.Results, folder: Path) -> str:
     for name in sorted({r["problem"] for r in groups.get("ratings", [])}):
         mine = [r for r in groups["ratings"] if r["problem"] == name]
         text += [f"## {name}", report.ratings(mine)]
+    if "defaults" in groups:
+        text += ["## P9: the defaults", report.defaults(groups["defaults"][0])]
     found = {"contests": groups.get("contest", [])}
     if "kernels" in groups:
         text += ["## Kernels", report.kernels(groups["kernels"][0])]
@@ -234,6 +246,8 @@ def main() -> None:
                 scarce(asked, results, bar)
             elif part in PREDICTED:
                 rated(part, asked, results, bar)
+            elif part == "P9":
+                by_default(asked, results, bar)
             elif part == "kernels" and "kernels/all" not in results:
                 results.put("kernels/all", kernels.table(0.2 if asked.quick else 1.0))
             elif part == "growth" and "growth/all" not in results:

@@ -57,6 +57,15 @@ def ratings(records: list[Record]) -> str:
     return "\n".join(lines)
 
 
+def defaults(records: list[Record]) -> str:
+    """Return what the defaults cost, and how good they are, as a table."""
+    lines = ["| | | | CPU seconds |", "|---|---|---|---|"]
+    for r in records:
+        shown = f"{r['measure']} {r['value']:.3g}"
+        lines.append(f"| {r['case']} | {r['who']} | {shown} | {r.get('cpu', math.nan):.2f} |")
+    return "\n".join(lines)
+
+
 def kernels(records: list[Record]) -> str:
     """Return the speed of the kernels as a table."""
     lines = [
