@@ -190,8 +190,8 @@ class Search:
         first = Way("cp", 1, centers[0], scales[0])
         most = components(self.fit)
         for rank in sorted({max(1, most // 6), max(1, most // 2), most}):
-            # no more components are needed where some were lost, or did not help
-            if best is None or (_complete(best) and not self.session.out_of_time):
+            # no more components are needed where a fifth was lost, or where more did not help
+            if best is None or (_kept(best) > 0.8 and not self.session.out_of_time):
                 best = self.tried(replace(first, rank=rank), best)
                 if best.way.rank < rank:
                     break
@@ -267,7 +267,7 @@ class Search:
     def wider(self, best: Tried) -> Way | None:
         """The candidate of twice the rank, if the best is an unfolding that lost no component."""
         way = best.way
-        if way.fold is None or not _complete(best):
+        if way.fold is None or _kept(best) < 1:
             return None
         rank = min(2 * way.rank, self.widest(way.fold))
         wide = replace(way, rank=rank)
@@ -290,9 +290,9 @@ def _with(best: Tried, **changes: Any) -> Way | None:
     return None if way.center != "none" and way.scale != "none" else way
 
 
-def _complete(tried: Tried) -> bool:
-    """Whether a variational model lost no component."""
-    return int(tried.states[0].factors.modes[0].shape[1]) >= tried.way.rank
+def _kept(tried: Tried) -> float:
+    """The share of its components that a variational model kept."""
+    return float(tried.states[0].factors.modes[0].shape[1] / tried.way.rank)
 
 
 def _averaged(best: Tried) -> Way | None:
@@ -345,7 +345,7 @@ def fit_auto(
         whole = replace(search, fit=data)
         most = components(data) if way.fold is None else min(whole.widest(way.fold), MOST // 2)
         # of an unfolding that lost no component the part may have had too few entries for more
-        full = way.fold is not None and _complete(found)
+        full = way.fold is not None and _kept(found) == 1
         way = replace(way, rank=most if full else min(most, way.rank))
     # where a part was searched, the whole needs a start of its own
     warm = found if part is data or way.rank == 0 else None
