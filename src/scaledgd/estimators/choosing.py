@@ -410,7 +410,8 @@ def choose(
     plan = replace(best.plan, trail=trail, caution=best.caution)
     joint = plan.start == "joint"
     if whole is data:
-        return replace(plan, begun=best.state) if joint and open_ended else plan
+        # a fit with noise of columns ends where it begins to: best with all of the entries
+        return replace(plan, begun=best.state) if joint and open_ended and not slim else plan
     rank = plan.rank if given is None or not joint else given
     if joint and given is None:
         rank = min(rank, table_factors(best.state).rank + 4)
