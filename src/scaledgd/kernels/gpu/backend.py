@@ -182,6 +182,10 @@ class GpuPattern(Pattern):
     def __reduce__(self) -> Any:
         return type(self), (self.index, self.shape, self.backend)
 
+    def rest(self) -> None:
+        self._by = {mode: kept for mode, kept in self._by.items() if mode == 0}
+        self._known = []
+
     def by(self, mode: int) -> Sorted:
         """Return the entries sorted by a mode."""
         if mode not in self._by:
