@@ -85,3 +85,40 @@ def test_a_table_of_one_value(level):
         warnings.simplefilter("error", RuntimeWarning)
         assert np.all(sg.MatrixCompletion().fit(X).reconstruct() == level)
         assert np.all(sg.RobustPCA().fit(X).reconstruct() == level)
+
+
+def test_a_single_constant_column_is_that_constant():
+    X = np.full((88, 1), 7.3)
+    X[::3] = np.nan
+    assert np.all(sg.MatrixCompletion().fit(X).reconstruct() == 7.3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tables_of_constants_alone_are_fitted(dtype):
+    rng = np.random.default_rng(0)
+    X = np.broadcast_to(np.asarray([3.0, 5.0], dtype=dtype), (60, 2)).copy()
+    X[rng.random(X.shape) < 0.5] = np.nan
+    for model in (sg.MatrixCompletion(random_state=0), sg.RobustPCA(random_state=0)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimate = model.fit(X).reconstruct()
+        assert np.all(estimate == np.asarray([3.0, 5.0], dtype=dtype))
+
+
+def test_slices_of_zeros_have_no_size_to_divide_by():
+    X = np.full((3, 7, 2), np.nan)
+    X[0, :3, 0], X[1, :4, 1], X[2, 2:6, 0] = 0.0, 1e-150, 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert np.all(np.isfinite(sg.TensorCompletion(random_state=0).fit(X).reconstruct()))
+
+
+def test_intervals_of_huge_tensors_are_finite():
+    rng = np.random.default_rng(0)
+    X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 2)) for n in (9, 8, 7))) + 3
+    X = 1e150 * (X + 0.1 * rng.standard_normal(X.shape))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    model = sg.TensorCompletion(random_state=0).fit(X)
+    lower, upper = model.interval(([0, 1], [2, 3], [4, 5]))
+    assert np.all(np.isfinite(upper))
+    assert np.all(lower < upper)

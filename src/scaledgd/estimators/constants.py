@@ -35,7 +35,10 @@ def column_levels(data: LocalObservations) -> Array | None:
     levels : array of shape (n2,), optional
     """
     if data.shape[1] == 1 and data.size:
-        return data.means(1)
+        first = data.flat[:1]
+        # a mean of equal numbers may be another one
+        same = bool(array_namespace(first).all(data.flat == first[0]))
+        return first if same else data.means(1)
     if is_torch_array(data.y):
         return None
     value, count = equal(data, 1)

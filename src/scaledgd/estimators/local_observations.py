@@ -468,6 +468,8 @@ class LocalObservations(Observations):
         if self.index is None:
             whole = xp.reshape(xp.ones_like(self.y) if values is None else values, self.shape)
             return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
+        if not self.size:  # there is no operator of no entries
+            return backend(self.y).sums(self.index[mode], values, self.shape[mode], self.y)
         return self.operator.pattern.sums(values, mode, self.y)
 
     def _number(self, mode: int, chosen: Array) -> Array:

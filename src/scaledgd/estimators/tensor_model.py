@@ -92,7 +92,9 @@ def centred(data: Observations, center: str) -> Offsets:
 def slice_sizes(data: LocalObservations, level: float) -> Array:
     """Return the root mean square of every slice of mode 0, that of small ones drawn to a level."""
     squares = data.with_values(data.y * data.y)
-    return ((squares.means(0) * data.counts(0) + level) / (data.counts(0) + 1)) ** 0.5
+    sizes = ((squares.means(0) * data.counts(0) + level) / (data.counts(0) + 1)) ** 0.5
+    # slices of zeros have no size of their own
+    return array_namespace(sizes).where(sizes > 0, sizes, 1 + 0 * sizes)
 
 
 @packable

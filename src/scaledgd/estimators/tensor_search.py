@@ -254,7 +254,7 @@ class Search:
 
     def sharing(self, best: Tried) -> Way | None:
         """The candidate whose first noise is more like the noise that the best one found."""
-        noise = _noise(best) / best.reading.applied(self.fit).mean_square()
+        noise = _noise(best) / max(best.reading.applied(self.fit).mean_square(), 1e-300)
         share = next((s for s, (low, high) in SHARES.items() if low < noise < high), None)
         return None if share is None else replace(best.way, share=share)
 

@@ -115,7 +115,10 @@ class Spread:
         """Parts of the rows of a mode, and their systems where all v together are orthonormal."""
         xp = array_namespace(data.y)
         plain = self.factors.design(mode)
-        T = whitening(plain.gram())
+        # squares of huge numbers overflow
+        size = float(xp.max(xp.abs(plain.arrays[0]))) or 1.0
+        whole = identity(plain.width, like=plain.arrays[0]) / size
+        T = whitening(plain.transformed(whole).gram()) / size
         design, q = plain.transformed(T), T.shape[0]
         ridge = self.ridges[mode] if ridge is None else ridge
         rows = data.operator.rows(data.y)

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, device
 from .. import checks
 from ..factors import Bordered, Factors, LowRank
 from ..initialize import Seed
-from ..linalg import epsilon, is_complex
+from ..linalg import epsilon, is_complex, smallest
 from ..problems import Observed, Problem
 from ..state import State
 from . import diagonal, full
@@ -83,6 +83,7 @@ class Variational:
         ridge = posterior.penalty(1)
         F, posterior, left = size.sweep(view, F, posterior)
         floor = max(FLOOR, epsilon(F.L) ** 2) * mean_square(problem)
+        floor = max(floor, smallest(F.L) / epsilon(F.L))  # where the data are zero
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
                 raise TypeError("noise of columns and Student weights need an Observed problem")

@@ -12,7 +12,7 @@ from ..kernels import backend
 from ..linalg import epsilon, on_host
 from ..operators import Operator, Weighted
 from ..problems import Observed, View
-from .posterior import Left, Pair, Posterior, Rows, not_negative, products
+from .posterior import Left, Pair, Posterior, Rows, not_negative, positive, products
 
 Array = Any
 
@@ -114,7 +114,8 @@ def entry_noise(
     spread = 1.0 if of_column is None else _along_columns(plain, of_column)
     weight = xp.ones_like(left)
     if freedom is not None:
-        weight = (freedom + 1) / (freedom + left / (posterior.noise * spread))
+        expected = positive(posterior.noise * spread + xp.zeros_like(left))
+        weight = (freedom + 1) / (freedom + left / expected)
     kept = problem.loss.curvature(left)
     left = weight * left if kept is None else kept * weight * left
     seen = _column_sums(plain, xp.ones_like(left) if kept is None else kept)
