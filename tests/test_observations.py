@@ -272,6 +272,18 @@ def test_large_tables_are_judged_by_their_densest_part(monkeypatch):
     np.testing.assert_allclose(part.reconstruct(), whole.reconstruct(), atol=0.1)
 
 
+@pytest.mark.parametrize("rank", [16, "auto"])
+def test_a_sparser_part_does_not_lower_the_rank_of_the_whole(rank, monkeypatch):
+    rng = np.random.default_rng(0)
+    L, R = rng.standard_normal((1500, 16)), rng.standard_normal((1000, 16))
+    index = np.nonzero(rng.random((1500, 1000)) < 0.08)
+    values = np.sum(L[index[0]] * R[index[1]], axis=1) + rng.standard_normal(len(index[0]))
+    monkeypatch.setattr(choosing, "LARGE", 25_000)
+    model = sg.MatrixCompletion(rank=rank, random_state=0).fit_entries(index, values, (1500, 1000))
+    assert model.rank_path_[-1]["why"] == "chosen on the densest part"
+    assert model.rank_ == 16
+
+
 def test_without_a_low_rank_part_there_are_offsets():
     rng = np.random.default_rng(0)
     Y = np.where(rng.random((40, 30)) < 0.5, rng.standard_normal((40, 30)), np.nan)

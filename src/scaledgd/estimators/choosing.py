@@ -384,6 +384,9 @@ def choose(
         rank = most if pairs else min(most, data.size // (2 * sum(data.shape)))
         return replace(plans[-1] if slim or len(plans) == 1 else plans[1], rank=rank)
     contest = _Contest(session, whole, data, pairs, unlike)
+    # a part of a table whose counts are even has fewer entries per row and column than the whole
+    # has, and cannot tell that the low-rank part is worth nothing
+    sparser = data.size * sum(whole.shape) < 0.8 * whole.size * sum(data.shape)
     for plan in plans:
         contest.enter(replace(plan, rank=min(most, FIRST_RANK)))
         if plan is plans[0] and noise_share(contest.winner.state) <= LITTLE:
@@ -403,10 +406,12 @@ def choose(
     if not in_time and not slim:
         contest.vary()
         contest.grow(most)
-        contest.simplify()
-    contest.vouch(plans)
+        if not sparser:
+            contest.simplify()
+    if not sparser:
+        contest.vouch(plans)
     best = contest.winner
-    trail = contest.doubted(data)
+    trail = contest.trail if sparser else contest.doubted(data)
     plan = replace(best.plan, trail=trail, caution=best.caution)
     joint = plan.start == "joint"
     if whole is data:
@@ -414,7 +419,8 @@ def choose(
         return replace(plan, begun=best.state) if joint and open_ended and not slim else plan
     rank = plan.rank if given is None or not joint else given
     if joint and given is None:
-        rank = min(rank, table_factors(best.state).rank + 4)
+        found = table_factors(best.state).rank
+        rank = min(LARGEST_RANK, 3 * found + 4) if sparser else min(rank, found + 4)
     why = {"rank": rank, "why": "chosen on the densest part"}
     return replace(plan, rank=rank, trail=[*trail, why])
 
