@@ -94,6 +94,8 @@ def test_ratings_are_predicted():
     assert np.sqrt(np.mean(off**2)) < 0.89
 
 
+# on a busy lane, some pixels show cars more than half of the time
+@pytest.mark.filterwarnings("ignore:more than half of the entries")
 def test_robust_pca_finds_the_movers():
     video = load("highway-cdnet/highway_300x120x160.npz")
     frames, truth = video["frames"][::2], video["gt"][::2]

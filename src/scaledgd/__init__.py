@@ -183,5 +183,9 @@ class _Package(ModuleType):
         if not (isinstance(value, ModuleType) and name in __all__ and name not in _MODULES):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> Any:
+        # functions that are sent to other processes may refer to the package
+        return importlib.import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package

@@ -491,8 +491,7 @@ class _Contest:
         )
         log.info("held-out error of %s", self.trail[-1])
         if better:
-            self.best = new
-            self.session.with_reading(new.parts[-1].reading).best_so_far(new.parts[-1].state)
+            self._lead(new)
         return better
 
     def _better(self, new: Candidate, than: Candidate) -> bool:
@@ -545,13 +544,18 @@ class _Contest:
         best = self.winner
         self.best = replace(best, plan=replace(best.plan, rank=rank))
 
+    def _lead(self, candidate: Candidate) -> None:
+        """Note the best candidate, which a fit that is cut short ends with."""
+        self.best, last = candidate, candidate.parts[-1]
+        self.session.with_reading(last.reading).best_so_far(last.state)
+
     def simplify(self) -> None:
         """Take offsets alone, unless the low-rank part predicts better, by more than chance."""
         best = self.winner
         self.best = None
         self.enter(replace(best.plan, start="offsets"))
         if self.session.out_of_time or self._better(best, self.winner):
-            self.best = best
+            self._lead(best)
 
     def vouch(self, plans: tuple[Plan, ...]) -> None:
         """Try all offsets alone if means of columns predict better."""

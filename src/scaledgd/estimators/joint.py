@@ -37,7 +37,7 @@ FALLING = 0.8
 MOSTLY = 2 / 3
 """Share of a column that one row or column of X may have where gross errors are expected."""
 
-SHARES = (0.99, 0.5)
+SHARES = (0.999, 0.5)
 """Parts of the variance that the low-rank part explains at first, the usual one first."""
 
 

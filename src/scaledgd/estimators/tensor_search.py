@@ -35,6 +35,9 @@ Trail = list[dict[str, Any]]
 MOST = 64
 """Components at most."""
 
+CHEAP = 20_000
+"""Number of entries up to which all numbers of components are tried."""
+
 WORK = 4e9
 """Cells times squared components, at most."""
 
@@ -188,14 +191,16 @@ class Search:
         """Try candidates, simple ones first, each beside the best so far."""
         best: Tried | None = None
         first = Way("cp", 1, centers[0], scales[0])
-        most = components(self.fit)
+        most, cheap = components(self.fit), self.fit.size <= CHEAP
         for rank in sorted({max(1, most // 6), max(1, most // 2), most}):
-            # no more components are needed where a fifth was lost, or where more did not help
-            if best is None or (_kept(best) > 0.8 and not self.session.out_of_time):
+            # where trying is dear, no more components are needed if a fifth was lost, or if more
+            # did not help
+            needed = best is None or cheap or _kept(best) > 0.8
+            if best is None or (needed and not self.session.out_of_time):
                 best = self.tried(replace(first, rank=rank), best)
-                if best.way.rank < rank:
+                if best.way.rank < rank and not cheap:
                     break
-                if self.exact(best):
+                if best.way.rank == rank and self.exact(best):
                     done = self.tucker(best)
                     if self.perfect(done):
                         return done

@@ -47,9 +47,8 @@ def look(lines: list[str], usual: str, delimiter: str, decimal: str) -> Marks:
     Examples
     --------
     >>> from scaledgd.cli.readers.sniff import look
-    >>> look(["a;b", "1,5;2", "0,5;3"], ",", "", "").assumed
-    ("cells are separated by semicolons (otherwise give --delimiter ',')", "numbers have decimal \
-commas (otherwise give --decimal .)")
+    >>> look(["a;b", "1,5;2", "0,5;3"], ",", "", "").assumed[1]
+    'numbers have decimal commas (otherwise give --decimal .)'
     """
     lines = [line for line in lines if line.strip()][:LINES]
     assumed = []
