@@ -286,7 +286,8 @@ def test_a_sparser_part_does_not_lower_the_rank_of_the_whole(rank, monkeypatch):
 
 def test_without_a_low_rank_part_there_are_offsets():
     rng = np.random.default_rng(0)
-    Y = np.where(rng.random((40, 30)) < 0.5, rng.standard_normal((40, 30)), np.nan)
+    noise = rng.standard_normal((40, 30))
+    Y = np.where(rng.random((40, 30)) < 0.5, noise + rng.standard_normal(30), np.nan)
     model = sg.MatrixCompletion(random_state=0).fit(Y)
     assert model.rank_ == 0
     assert model.center_ != "none"
