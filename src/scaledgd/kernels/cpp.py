@@ -7,7 +7,6 @@ sorted copies of the arrays used last are kept: in a run these are the data, aga
 from __future__ import annotations
 
 import math
-import weakref
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from ..linalg import mode_product, whitening
 from . import threads as threads  # registers the kernels with threadpoolctl
+from .arranged import ArrangedPattern
 from .design import (
     Contracted,
     Index,
@@ -28,7 +28,6 @@ from .design import (
     WholeUpdate,
 )
 from .entries import Grid, Pattern, jitter
-from .generic import Generic
 from .scipy import SciPy, SciPyPattern
 
 try:
@@ -183,29 +182,22 @@ class _Systems:
         )
 
 
-class CppPattern(SciPyPattern):
+class CppPattern(ArrangedPattern, SciPyPattern):
     """Entries, sorted by each of their modes when that is first needed."""
 
-    compiled = True
+    def sorted_by(self, mode: int) -> Any:
+        index = [np.ascontiguousarray(i) for i in self.index]
+        return C.sorted(index, list(self.shape), mode)
 
-    def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
-        super().__init__(index, shape, backend)
-        self._entries: dict[int, Any] = {}
-        self._known: list[tuple[weakref.ref[Any], dict[Any, Any]]] = []
+    def in_order(self, x: Any, mode: int) -> Any:
+        if x is None or self.entries(mode).as_measured:
+            return _whole(x)
+        return C.arranged(self.entries(mode), _whole(x))
 
-    def __reduce__(self) -> Any:
-        return type(self), (self.index, self.shape, self.backend)
-
-    def entries(self, mode: int) -> Any:
-        """Return the entries sorted by a mode, as the kernels hold them."""
-        if mode not in self._entries:
-            index = [np.ascontiguousarray(i) for i in self.index]
-            self._entries[mode] = C.sorted(index, list(self.shape), mode)
-        return self._entries[mode]
-
-    def rest(self) -> None:
-        self._entries = {mode: kept for mode, kept in self._entries.items() if mode == 0}
-        self._known = []
+    def arranged(self, x: Any, mode: int) -> Any:
+        if x is None or self.entries(mode).as_measured:
+            return _whole(x)  # nothing to keep
+        return super().arranged(x, mode)
 
     def ones(self, like: Array) -> Array:
         if like.dtype not in self._ones:
@@ -231,45 +223,10 @@ class CppPattern(SciPyPattern):
 
     def _whole_table(self, y: Array) -> Array:
         """Return the measurements as a matrix; kept for those used last."""
-        known = self._about(y)
+        known = self.about(y)
         if "table" not in known:
             known["table"] = self._spread_out(y, y.dtype)
         return known["table"]
-
-    def _about(self, x: Array) -> dict[Any, Any]:
-        """Return the cache of an array. The two arrays used last have one: data and a residual.
-
-        It ends with the array: copies of a residual are as large as the data.
-        """
-        for other, known in self._known:
-            if other() is x:
-                return known
-        fresh: dict[Any, Any] = {}
-        if x is not None:
-            own = weakref.ref(self)  # or the array would keep the pattern
-
-            def forget(gone: Any) -> None:
-                pattern = own()
-                if pattern is not None:
-                    pattern._known = [pair for pair in pattern._known if pair[0] is not gone]
-
-            self._known = [*self._known[-1:], (weakref.ref(x, forget), fresh)]
-        return fresh
-
-    def _in_order(self, x: Any, mode: int) -> Any:
-        """Return per-entry values in the order of a mode."""
-        if x is None or self.entries(mode).as_measured:
-            return _whole(x)
-        return C.arranged(self.entries(mode), _whole(x))
-
-    def arranged(self, x: Any, mode: int) -> Any:
-        """Return per-entry values in the order of a mode; kept for the arrays used last."""
-        if x is None or self.entries(mode).as_measured:
-            return _whole(x)
-        known = self._about(x)
-        if mode not in known:
-            known[mode] = self._in_order(x, mode)
-        return known[mode]
 
     def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
         if not suits(weights, *(M for k, M in enumerate(modes) if k != skip)):
@@ -357,8 +314,8 @@ class CppPattern(SciPyPattern):
             return grid.step_rows(system, x, self._whole_table(y), None, seen)
         systems = _Systems(system)
         given = {"x": x @ systems.back, "y": self.arranged(y, mode)}
-        given["root"] = self._in_order(root, mode)
-        given["kept"] = self._in_order(None if kept is None else kept.view(np.uint8), mode)
+        given["root"] = self.in_order(root, mode)
+        given["kept"] = self.in_order(None if kept is None else kept.view(np.uint8), mode)
         return systems.solve(self.entries(mode), **given)
 
     def update_rows(
@@ -386,8 +343,8 @@ class CppPattern(SciPyPattern):
             sizes,
             _whole(system.own),
             _whole(system.given),
-            self._in_order(root, mode),
-            self._in_order(None if kept is None else kept.view(np.uint8), mode),
+            self.in_order(root, mode),
+            self.in_order(None if kept is None else kept.view(np.uint8), mode),
             jitter(M),
             float(system.noise),
         )
@@ -402,7 +359,7 @@ class CppPattern(SciPyPattern):
         else:
             root = np.sqrt(weights)
             y = np.divide(pulled, root, out=np.zeros_like(pulled), where=root > 0)
-            root, y = self._in_order(root, mode), self._in_order(y, mode)
+            root, y = self.in_order(root, mode), self.in_order(y, mode)
         found = C.whole_rows(
             self.entries(mode),
             _whole(M),

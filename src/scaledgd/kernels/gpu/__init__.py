@@ -1,5 +1,5 @@
 """Kernels for CUDA tensors, in Triton: nothing but PyTorch has to be installed.
 
-`sorted` prepares entries, `systems` solves the small systems of rows, `passes` has the other loops
+`sorting` prepares entries, `systems` solves the small systems of rows, `passes` has the other loops
 over entries, and `backend` is what `scaledgd.kernels` picks.
 """

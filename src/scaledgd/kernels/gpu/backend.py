@@ -9,6 +9,7 @@ import torch
 import triton
 
 from ...linalg import mode_product, whitening
+from ..arranged import ArrangedPattern
 from ..design import (
     Contracted,
     Index,
@@ -20,7 +21,6 @@ from ..design import (
     UnsureRows,
 )
 from ..entries import Pattern, jitter
-from ..generic import Generic
 from ..torch import Torch
 from .passes import core_sums, counts_below, row_sums, tucker_values, values_at
 from .sorting import SMALL, Sorted
@@ -53,7 +53,7 @@ SHAPES = {
     64: Shape(32, 4, 4, 2),
     128: Shape(32, 8, 1, 1),
 }
-"""By the width of systems, padded to a power of two (measured on an H200)."""
+"""By the width of systems, padded to a power of two."""
 
 LEAST = {torch.float32: 1e-6, torch.float64: 1e-14}
 """Least pivot of a system, whose diagonal is 1."""
@@ -169,38 +169,14 @@ def _tucker_values(modes: tuple[Array, ...], index: Index, core: Array, y: Array
     return found
 
 
-class GpuPattern(Pattern):
+class GpuPattern(ArrangedPattern):
     """Entries, sorted by each of their modes when that is first needed."""
 
-    compiled = True
+    def sorted_by(self, mode: int) -> Sorted:
+        return Sorted.by(self.index, self.shape, mode)
 
-    def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
-        super().__init__(index, shape, backend)
-        self._by: dict[int, Sorted] = {}
-        self._known: list[tuple[Any, dict[int, Any]]] = []
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.index, self.shape, self.backend)
-
-    def rest(self) -> None:
-        self._by = {mode: kept for mode, kept in self._by.items() if mode == 0}
-        self._known = []
-
-    def by(self, mode: int) -> Sorted:
-        """Return the entries sorted by a mode."""
-        if mode not in self._by:
-            self._by[mode] = Sorted.by(self.index, self.shape, mode)
-        return self._by[mode]
-
-    def arranged(self, x: Array, mode: int) -> Array:
-        """Return per-entry values in the order of a mode; kept for the arrays used last."""
-        known = next((known for other, known in self._known if other is x), None)
-        if known is None:
-            known = {}
-            self._known = [*self._known[-1:], (x, known)]
-        if mode not in known:
-            known[mode] = self.by(mode).arranged(x)
-        return known[mode]
+    def in_order(self, x: Any, mode: int) -> Any:
+        return None if x is None else self.entries(mode).arranged(x)
 
     # ---- passes
 
@@ -218,7 +194,7 @@ class GpuPattern(Pattern):
 
         An M of one row stands for as many as there are.
         """
-        entries, n, q = self.by(mode), self.shape[mode], M.shape[1]
+        entries, n, q = self.entries(mode), self.shape[mode], M.shape[1]
         M = M.contiguous()
         x = M if x is None else x.contiguous()
         Q = _power(q, 4)
@@ -265,10 +241,10 @@ class GpuPattern(Pattern):
         if y is None or not suits(y, *modes):
             return super().residual(modes, y)
         found = self._passed(modes[1], 0, modes[0], y, kept=True, summed=False)[2]
-        return self.by(0).measured(found)
+        return self.entries(0).measured(found)
 
     def sums(self, values: Array | None, mode: int, like: Array) -> Array:
-        entries = self.by(mode)
+        entries = self.entries(mode)
         if values is None:
             return (entries.starts[1:] - entries.starts[:-1]).to(like.dtype)
         if not suits(values):
@@ -347,7 +323,7 @@ class GpuPattern(Pattern):
         flags: tuple[Any, ...],
     ) -> Array:
         """Launch a kernel for all rows of a mode; return what programs have added up in total."""
-        entries, shape = self.by(mode), SHAPES[Q]
+        entries, shape = self.entries(mode), SHAPES[Q]
         work = entries.work(Q)
         pieces = like.new_empty((work.rows.shape[0], kept_of_piece(Q)))
         whole = torch.zeros(total, dtype=torch.float64, device=like.device)
@@ -416,9 +392,9 @@ class GpuPattern(Pattern):
             Q,
             M,
             (
-                self.by(mode).others[0],
+                self.entries(mode).others[0],
                 self.arranged(y, mode),
-                table if root is None else self.by(mode).arranged(root),
+                table if root is None else self.entries(mode).arranged(root),
                 table,
                 unsure,
                 beside,
@@ -477,7 +453,7 @@ class GpuPattern(Pattern):
         G = system.design.gram()
         T = whitening(G)
         design: Any = system.design.transformed(T)
-        mode, q, entries = system.mode, design.width, self.by(system.mode)
+        mode, q, entries = system.mode, design.width, self.entries(system.mode)
         n, Q = self.shape[mode], _power(q)
         table, second, combining = design.M if isinstance(design, Rows) else None, 0, None
         first, terms = 0, 1

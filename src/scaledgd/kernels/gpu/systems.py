@@ -107,6 +107,21 @@ def _vectors(other, second, M, C, e, live, Q: tl.constexpr, TERMS: tl.constexpr)
 
 
 @triton.jit
+def _reach(item, row, starts, begins, ends, first, KIND: tl.constexpr):
+    """Return where the entries of a row or piece begin and end, or the pieces of a long row."""
+    if KIND == 0:
+        begin = tl.load(starts + row)
+        end = tl.load(starts + row + 1)
+    elif KIND == 1:
+        begin = tl.load(begins + item)
+        end = tl.load(ends + item)
+    else:
+        begin = tl.load(first + item)
+        end = tl.load(first + item + 1)
+    return begin, end
+
+
+@triton.jit
 def _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q: tl.constexpr):
     k = tl.arange(0, Q)
     tl.store(at + k[:, None] * Q + k[None, :], G)
@@ -293,15 +308,7 @@ def update(
             edge_x = tl.load(x + row * q + r + one)
         if GIVEN:
             mine = tl.load(own + row + one)
-        if KIND == 0:
-            begin = tl.load(starts + row)
-            end = tl.load(starts + row + 1)
-        elif KIND == 1:
-            begin = tl.load(begins + item)
-            end = tl.load(ends + item)
-        else:
-            begin = tl.load(first + item)
-            end = tl.load(first + item + 1)
+        begin, end = _reach(item, row, starts, begins, ends, first, KIND)
         if KIND == 2:
             G, g, u, a, corner, edge, squares, seen, spill = _summed(pieces, begin, end, Q)
         else:
@@ -424,15 +431,7 @@ def step(
         here = tl.zeros((Q,), T)
         if MEASURED:
             here = tl.load(x + row * Q + k)
-        if KIND == 0:
-            begin = tl.load(starts + row)
-            end = tl.load(starts + row + 1)
-        elif KIND == 1:
-            begin = tl.load(begins + item)
-            end = tl.load(ends + item)
-        else:
-            begin = tl.load(first + item)
-            end = tl.load(first + item + 1)
+        begin, end = _reach(item, row, starts, begins, ends, first, KIND)
         if KIND == 2:
             G, g, u, a, corner, edge, squares, seen, spill = _summed(pieces, begin, end, Q)
         else:

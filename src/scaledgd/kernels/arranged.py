@@ -1,0 +1,77 @@
+"""Entries that are sorted by their modes, each when that is first needed."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from .design import Index
+from .entries import Pattern
+
+if TYPE_CHECKING:
+    from .generic import Generic
+
+Array = Any
+
+
+class ArrangedPattern(Pattern):
+    """A pattern whose kernels go through the entries in the order of a mode.
+
+    The sorted copies of the arrays used last are kept: in a run these are the data, again and
+    again.
+    """
+
+    compiled = True
+
+    def __init__(self, index: Index, shape: tuple[int, ...], backend: Generic) -> None:
+        super().__init__(index, shape, backend)
+        self._entries: dict[int, Any] = {}
+        self._known: list[tuple[weakref.ref[Any], dict[Any, Any]]] = []
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.index, self.shape, self.backend)
+
+    def sorted_by(self, mode: int) -> Any:
+        """Return the entries sorted by a mode, as the kernels hold them."""
+        raise NotImplementedError
+
+    def in_order(self, x: Any, mode: int) -> Any:
+        """Return per-entry values in the order of a mode; None if there are none."""
+        raise NotImplementedError
+
+    def entries(self, mode: int) -> Any:
+        """Return `sorted_by`, which is kept."""
+        if mode not in self._entries:
+            self._entries[mode] = self.sorted_by(mode)
+        return self._entries[mode]
+
+    def arranged(self, x: Any, mode: int) -> Any:
+        """Return `in_order`, which is kept for the arrays used last."""
+        known = self.about(x)
+        if mode not in known:
+            known[mode] = self.in_order(x, mode)
+        return known[mode]
+
+    def about(self, x: Array) -> dict[Any, Any]:
+        """Return the cache of an array. The two arrays used last have one: data and a residual.
+
+        It ends with the array: copies of a residual are as large as the data.
+        """
+        for other, known in self._known:
+            if other() is x:
+                return known
+        fresh: dict[Any, Any] = {}
+        if x is not None:
+            own = weakref.ref(self)  # or the array would keep the pattern
+
+            def forget(gone: Any) -> None:
+                pattern = own()
+                if pattern is not None:
+                    pattern._known = [pair for pair in pattern._known if pair[0] is not gone]
+
+            self._known = [*self._known[-1:], (weakref.ref(x, forget), fresh)]
+        return fresh
+
+    def rest(self) -> None:
+        self._entries = {mode: kept for mode, kept in self._entries.items() if mode == 0}
+        self._known = []
