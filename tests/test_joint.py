@@ -5,7 +5,9 @@ import pytest
 from conftest import library
 
 import scaledgd as sg
+from scaledgd.estimators import fitting
 from scaledgd.estimators import holes as holes_module
+from scaledgd.estimators import joint as joint_module
 from scaledgd.estimators.hashing import chosen_by_hash
 from scaledgd.estimators.holes import held_out
 
@@ -292,3 +294,31 @@ def test_fibres_that_are_lost_are_held_out_as_fibres():
     chosen[...] = 0
     chosen[single] = held_out(single, lost.shape, 0.1, 0, 1)[0]
     assert chosen.sum(axis=1).max() < 15
+
+
+def test_the_products_of_a_residual_need_no_residual():
+    rng = np.random.default_rng(0)
+    problem, _ = entries(low_rank((40, 30), 3), 0.6, 0.1)
+    state = problem.linearize(with_offsets((40, 30), 2, rng))
+    Z, formed = fitting._residual(state), state.view.ambient()
+    assert isinstance(Z, fitting._Unformed)
+    V, U = rng.standard_normal((30, 4)), rng.standard_normal((40, 4))
+    np.testing.assert_allclose(Z.times(V), formed.times(V), atol=1e-12)
+    np.testing.assert_allclose(Z.adjoint_times(U), formed.adjoint_times(U), atol=1e-12)
+
+
+def test_least_squares_that_leave_nothing_but_noise_get_a_ridge_and_no_contest(monkeypatch):
+    monkeypatch.setattr(joint_module, "WORK", 1_000_000)  # larger tables are slow to test
+    rng = np.random.default_rng(0)
+    X = 3 * low_rank((800, 600), 5)
+    Y = X + 0.3 * rng.standard_normal(X.shape)
+    i, j = np.nonzero(rng.random(X.shape) < 0.2)
+    model = sg.MatrixCompletion(rank=5, random_state=0).fit_entries((i, j), Y[i, j], X.shape)
+    assert [trial["why"] for trial in model.rank_path_] == ["given, and leaves nothing but noise"]
+    assert model.noise_variance_ == pytest.approx(0.09, rel=0.03)
+    # every row and column has its share of the noise: r degrees of freedom each
+    error = np.sqrt(np.mean((model.reconstruct() - X) ** 2))
+    assert error < 1.05 * 0.3 * np.sqrt(5 * (800 + 600) / i.size)
+    # a rank that is too small leaves more than noise
+    few = sg.MatrixCompletion(rank=3, random_state=0).fit_entries((i, j), Y[i, j], X.shape)
+    assert len(few.rank_path_) > 1

@@ -6,7 +6,7 @@ from conftest import draw
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import scaledgd as sg
-from scaledgd.ambient import Hankel
+from scaledgd.ambient import Dense, Hankel, Ones
 
 DTYPES = (np.float64, np.complex128)
 SHAPE = (7, 7)
@@ -193,3 +193,19 @@ def test_a_stack_is_not_copied_at_every_product():
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 0.2 * A.nbytes
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5)])
+def test_ones_are_never_formed_and_always_right(shape):
+    rng = np.random.default_rng(0)
+    modes = tuple(rng.standard_normal((n, 2)) for n in shape)
+    ones, dense = Ones(shape, np.zeros(1)), Dense(np.ones(shape))
+    for skip in (None, *range(len(shape))):
+        np.testing.assert_allclose(ones.contract(modes, skip), dense.contract(modes, skip))
+    for k in range(len(shape)):
+        np.testing.assert_allclose(ones.columnwise(modes, k), dense.columnwise(modes, k))
+        np.testing.assert_allclose(ones.squares(k), dense.squares(k))
+        assert ones.unfold(k).shape == dense.unfold(k).shape
+    if len(shape) == 2:
+        np.testing.assert_allclose(ones.times(modes[1]), dense.times(modes[1]))
+        np.testing.assert_allclose(ones.adjoint_times(modes[0]), dense.adjoint_times(modes[0]))

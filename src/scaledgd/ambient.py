@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from .kernels import Pattern
 from .linalg import adjoint, conj, is_complex, magnitude2, mode_product, mode_products, unfold
@@ -108,6 +108,45 @@ class Dense(Ambient):
         xp = array_namespace(self.array)
         square = xp.sum(magnitude2(unfold(self.array, mode)), axis=1)
         return xp.astype(square, self.array.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Ones(Ambient):
+    """Z with 1 everywhere, of any order."""
+
+    size: tuple[int, ...]
+    like: Array
+    """An array of the library, dtype and device of Z."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.size
+
+    def contract(self, modes: Modes, skip: int | None = None) -> Array:
+        xp, Z = array_namespace(self.like), self._ones(())
+        for j, M in enumerate(modes):
+            row = self._ones((self.size[j],)) if j == skip else xp.sum(conj(M), axis=0)
+            Z = Z[..., None] * row
+        return Z
+
+    def columnwise(self, modes: Modes, skip: int) -> Array:
+        xp, sums = array_namespace(self.like), self._ones((self.size[skip], 1))
+        for j, M in enumerate(modes):
+            if j != skip:
+                sums = sums * xp.sum(conj(M), axis=0)
+        return sums
+
+    def unfold(self, mode: int) -> Ambient:
+        n = self.size[mode]
+        return Ones((n, math.prod(self.size) // n), self.like)
+
+    def squares(self, mode: int) -> Array:
+        n = self.size[mode]
+        return self._ones((n,)) * float(math.prod(self.size) // n)
+
+    def _ones(self, shape: tuple[int, ...]) -> Array:
+        xp, there = array_namespace(self.like), device(self.like)
+        return xp.ones(shape, dtype=self.like.dtype, device=there)
 
 
 @dataclass(frozen=True, eq=False)

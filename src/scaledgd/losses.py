@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from array_api_compat import array_namespace, device
@@ -55,14 +55,18 @@ class Loss:
     least_squares: ClassVar[bool] = False
     """Whether it is ½ Σ |r|², over all residuals or those that are `kept`."""
 
+    even: ClassVar[bool] = False
+    """Whether r and −r are known to have the same loss."""
+
     kept: Array | None = None
     """Where the residuals are kept, for least squares over some of them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # a subclass of Squared that counts in its own way is not least squares
-        if "__call__" in vars(cls) and "least_squares" not in vars(cls):
-            cls.least_squares = False
+        if "__call__" in vars(cls) or "freeze" in vars(cls):
+            cls.least_squares = vars(cls).get("least_squares", False)
+            cls.even = vars(cls).get("even", False)
 
     def bind(self, operator: Operator) -> Loss:
         """Return the same loss, told what the measurements are.
@@ -70,6 +74,15 @@ class Loss:
         Parameters
         ----------
         operator : Operator
+
+        Returns
+        -------
+        Loss
+        """
+        return self
+
+    def without_residual(self) -> Loss:
+        """Return the loss without a residual that it may keep.
 
         Returns
         -------
@@ -165,6 +178,7 @@ class Squared(Loss):
     """
 
     least_squares = True
+    even = True
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         return 0.5 * square(residual), residual
@@ -186,6 +200,7 @@ class Absolute(Loss):
     """
 
     smooth = False
+    even = True
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
         xp = array_namespace(residual)
@@ -203,7 +218,11 @@ class Kept(Loss):
     least_squares = True
 
     def __call__(self, residual: Array, t: int = 0) -> tuple[Array, Array]:
-        return Squared()(residual * array_namespace(residual).astype(self.kept, residual.dtype))
+        xp = array_namespace(residual)
+        return Squared()(xp.where(self.kept, residual, xp.zeros_like(residual[:1, ...])))
+
+    def without_residual(self) -> Kept:
+        return replace(self, known=None)
 
     def value(self, residual: Array) -> Array:
         if self.known is not None and residual is self.known[0]:
@@ -263,6 +282,7 @@ class TopTrim(Loss):
     """None until bound; then of the observed entries, or empty where all are observed."""
 
     comparable = False
+    even = True
 
     def __post_init__(self) -> None:
         fraction = checks.number("fraction", self.fraction, least=0, most=1)
@@ -390,6 +410,7 @@ class SoftTrim(Loss):
     schedule: float | Callable[[int], Any] | ThresholdRule
 
     comparable = False
+    even = True
 
     def __post_init__(self) -> None:
         if isinstance(self.schedule, type):
@@ -449,6 +470,8 @@ class HardTrim(SoftTrim):
     schedule: float | Callable[[int], Any] | ThresholdRule = field(
         default_factory=lambda: median_threshold(ratio=0.5)
     )
+
+    even = True
 
     def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
         memory = self._at(residual, t, memory)

@@ -62,6 +62,7 @@ def iterate(
         state = problem.linearize(factors, t, memory)
         yield state  # metrics, callbacks and stopping rules run here, off the clock
         found = method(problem, state)
+        state.view.forget()  # before the next residual is formed
         factors, kept = (found, None) if isinstance(found, Factors) else found
         memory = kept if isinstance(kept, Memory) else replace(state.memory, method=kept)
         t += 1

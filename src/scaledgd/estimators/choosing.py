@@ -431,6 +431,15 @@ def reproduced(state: State | None, rank: int | None) -> Plan:
     return Plan(Choice(), 0, trail, "exact", begun=state)
 
 
+def only_noise_left(state: State, rank: int) -> Plan:
+    """Return what is left to do once least squares leave nothing but noise: its ridge.
+
+    Offsets could explain nothing more, and every row has entries enough to do without them.
+    """
+    trail = [{"rank": rank, "why": "given, and leaves nothing but noise"}]
+    return Plan(Choice(), rank, trail, begun=state)
+
+
 class _Contest:
     """Candidates on held-out entries, the best so far, and what became of all of them."""
 

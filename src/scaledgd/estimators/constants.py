@@ -8,6 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
 from .local_observations import LocalObservations
+from .packing import host
 
 Array = Any
 
@@ -95,8 +96,10 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
         line = data.index[mode]
         value = np.zeros(n, dtype=data.y.dtype)
         value[line] = data.y
-        other = np.bincount(line[data.y != value[line]], minlength=n)
-        count = np.where(other == 0, np.bincount(line, minlength=n), 0)
+        other = np.zeros(n, dtype=np.bool_)
+        for rows, y in data.stretches(mode):
+            other[rows[y != value[rows]]] = True
+        count = np.where(other, 0, host(data.counts(mode)).astype(np.int64))
     return value, np.where(count > 1, count, 0)
 
 

@@ -87,7 +87,10 @@ class EntrywiseEstimator(LowRankEstimator):
         return data.scaled(size), size
 
     def _conclude(self, model: EntrywiseModel, held: LocalObservations | None, kind: Kind) -> None:
-        model = model.with_same_fit(held=held, scores=model.scores_of(held, self._clipped))
+        scores = model.scores_of(held, self._clipped)
+        # copied now that the fit has let go of its arrays
+        own = model.observations.owned()
+        model = model.with_same_fit(observations=own, held=held, scores=scores)
         super()._conclude(model, held, kind)
         self.diagnostics_ = self._diagnosed()
         if self.diagnostics_:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from ..factors import Bordered, Factors
+from ..ambient import Ambient
+from ..factors import Bordered, Factors, LowRank
 from ..growth import grown, widened
 from ..initialize import spectral
 from ..linalg import epsilon, sketched_svd
+from ..losses import Squared
 from ..methods import Alternating, NonNegative, ScaledLBFGS
 from ..problems import Observed
 from ..solve import Result
@@ -67,10 +69,45 @@ def mean_square_residual(state: State, data: Observations) -> float:
 
 def structured(state: State, data: Observations) -> bool:
     """Whether the residual has a singular value that noise of its size would not have."""
-    F, Z = state.factors, state.view.ambient()
-    seeded = np.random.default_rng(0)
-    _, s, _ = sketched_svd(Z.times, Z.adjoint_times, data.shape, 1, F.blocks[0], seeded, 1)
+    Z, seeded = _residual(state), np.random.default_rng(0)
+    example = state.factors.blocks[0]
+    _, s, _ = sketched_svd(Z.times, Z.adjoint_times, data.shape, 1, example, seeded, 1)
     return float(s[0]) > 1.1 * edge(data, mean_square_residual(state, data))
+
+
+def _residual(state: State) -> Ambient:
+    """Return the residual; not formed where one pass over the data gives its products."""
+    problem, F = state.problem, state.factors
+    if (
+        isinstance(problem, Observed)
+        and type(problem.loss) is Squared
+        and problem.operator.fuses(F, problem.y)
+    ):
+        return _Unformed(problem, F)
+    # a view of its own, or the state would keep the residual
+    return state.moved(F).view.ambient()
+
+
+@dataclass(frozen=True, eq=False)
+class _Unformed(Ambient):
+    """The residual Z of a matrix. The gradient by [L, 0], with [R, V] as its partner, has Z V."""
+
+    problem: Observed
+    factors: Factors
+
+    def times(self, V: Array) -> Array:
+        return self._gradient(V, 0)
+
+    def adjoint_times(self, U: Array) -> Array:
+        return self._gradient(U, 1)
+
+    def _gradient(self, V: Array, k: int) -> Array:
+        xp, modes = array_namespace(V), self.factors.modes
+        nothing = xp.zeros((modes[k].shape[0], V.shape[1]), dtype=V.dtype, device=device(V))
+        wider = [xp.concat([modes[k], nothing], axis=1), xp.concat([modes[1 - k], V], axis=1)]
+        F = LowRank(*(wider if k == 0 else wider[::-1]))
+        gradient = self.problem.operator.squares_and_gradient(F, self.problem.y, k)[1]
+        return gradient[:, modes[k].shape[1] :]
 
 
 def fits(session: Session, state: State) -> bool:
@@ -88,11 +125,13 @@ def first_factors(problem: Observed, start: Bordered, rank: int) -> Bordered:
     return bordered(spectral(rank, rounds=ROUNDS)(problem), start)
 
 
-def alternate(session: Session, problem: Observed, F: Factors, stage: str = "repair") -> State:
-    """Alternate until the data are reproduced, or the loss does not fall any more."""
+def alternate(
+    session: Session, problem: Observed, F: Factors, stage: str = "repair", fall: float = 1e-2
+) -> State:
+    """Alternate until the data are reproduced, or the loss falls by less than a share of itself."""
     tol = min(session.tol, 0.05)  # an earlier end would look like a fit that went wrong
     # X that moves so little is as near to the data as a residual that has vanished
-    rules = [vanished(0.1 * session.tol), change(0.1 * tol), settled(max(1e-2, tol))]
+    rules = [vanished(0.1 * session.tol), change(0.1 * tol), settled(max(fall, tol))]
     return session.solve(problem, F, Alternating(), rules, stage=stage)
 
 
@@ -238,6 +277,22 @@ def believed(state: State, data: Observations) -> State:
     noise = max(mean_square_residual(balanced, data), floor)
     posterior = Posterior.first(F, noise)
     return prune(balanced.remembering(posterior), data)
+
+
+def with_noise(state: State, data: Observations) -> State:
+    """Return a converged fit of least squares with the noise that its residual comes from.
+
+    Least squares follow the noise as far as their degrees of freedom allow. What each row of R
+    is off by is that of a Gram matrix of as many average rows of L as it has entries.
+    """
+    F, posterior = table_factors(state), current(state)
+    xp = array_namespace(F.L)
+    kept = 1 - degrees(F.rank, data.shape) / data.size
+    noise = float(posterior.noise) / max(kept, 0.1)
+    seen = xp.astype(data.counts(1), F.R.dtype)[:, None]
+    grams = xp.where(seen > 1, seen, xp.ones_like(seen)) * xp.mean(F.L * F.L, axis=0)
+    variance = posterior.variance[0], noise / grams
+    return state.remembering(replace(posterior, noise=noise, variance=variance))
 
 
 def aligned_components(state: State, data: LocalObservations) -> State:

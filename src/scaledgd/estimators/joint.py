@@ -75,6 +75,9 @@ class Joint:
         Sweeps at most, unless the noise still falls.
     fine : float
         A change of the noise, as a share of it, that ends the fit.
+    steady : int
+        Sweeps in a row that change the noise by no more. On its way from a first guess the noise
+        may turn, and be stationary for a moment.
     least : int
         Columns that a fit with whole covariances begins with at least, a few more than the rank:
         they keep it from going astray.
@@ -86,6 +89,7 @@ class Joint:
     freedom: float | None = None
     sweeps: int = 200
     fine: float = 2e-4
+    steady: int = 3
     least: int = 14
 
     def method(self, data: Observations) -> Variational:
@@ -150,12 +154,12 @@ def _rules(how: Joint) -> list[StoppingRule]:
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         noise = history[-1]["noise"] = float(current(state).noise)
-        last = [record["noise"] for record in history[-4:]]
+        last = [record["noise"] for record in history[-1 - how.steady :]]
         least = max(1e-14, epsilon(state.factors.blocks[0]))
         if noise <= least * min(mean_square(state.problem), history[0]["noise"] / (1 - how.share)):
             return Stop("the noise vanished")
-        # on its way from the first guess the noise may turn, and be stationary for a moment
-        if len(last) == 4 and max(last) - min(last) <= 3 * how.fine * noise:
+        small = how.steady * how.fine * noise
+        if len(last) > how.steady and max(last) - min(last) <= small:
             return Stop(f"the noise changes by less than {how.fine:.2g} of itself")
         if len(history) > how.sweeps and noise > FALLING * last[0]:
             return Stop(f"{how.sweeps} sweeps were enough")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ Index = tuple[Array, ...]
 
 PIECE = 500_000
 """Entries that rows with outliers are solved for at a time."""
+
+STRETCH = 2**20
+"""Entries that are processed at a time where arrays of all of them would only take memory."""
 
 _CACHES = ("_shared", "_counts", "_typical", "_scaled")
 
@@ -110,6 +114,11 @@ class LocalObservations(Observations):
         """Drop the caches."""
         for name in _CACHES:
             self.__dict__.pop(name, None)
+
+    def owned(self) -> LocalObservations:
+        if self.index is not None:
+            return self  # entries are copied when they are read
+        return self.with_values(array_namespace(self.y).asarray(self.y, copy=True))
 
     def rest(self) -> None:
         """Let go of what a fit needed and the rows of its model do not."""
@@ -196,18 +205,22 @@ class LocalObservations(Observations):
             # ties are broken at random
             counts = self.counts(mode) + xp.asarray(rng.random(n), device=there)
             place = xp.argsort(xp.argsort(-counts, stable=True), stable=True)
-            # half the memory: there is one number per entry
-            small = xp.astype(place, xp.int32 if n < 2**31 else xp.int64)
-            places.append(xp.take(small, self.coordinates[mode]))
-        reach = places[0]
-        for place in places[1:]:
-            reach = xp.where(place > reach, place, reach)
+            places.append(place)
+
+        def reaches() -> Iterator[tuple[int, Array]]:
+            """Where pieces begin, and the largest of the places of their entries."""
+            for begin in range(0, self.size, STRETCH):
+                piece = [i[begin : begin + STRETCH] for i in self.coordinates]
+                both = [xp.take(place, i) for place, i in zip(places, piece, strict=True)]
+                yield begin, reduce(lambda a, b: xp.where(b > a, b, a), both)
+
         # so many entries are within reach of every number
-        counts = backend(self.y).sums(reach, None, max(self.shape), self.y)
-        within = xp.cumulative_sum(xp.astype(counts, xp.float64))
+        counts = [backend(self.y).sums(r, None, max(self.shape), self.y) for _, r in reaches()]
+        within = xp.cumulative_sum(xp.astype(sum(counts), xp.float64))
         last = max(2, int(xp.sum(xp.astype(within <= most, xp.int64))))
-        chosen = xp.nonzero(reach < last)[0]
-        index = tuple(xp.astype(xp.take(place, chosen), xp.int64) for place in places)
+        chosen = xp.concat([begin + xp.nonzero(reach < last)[0] for begin, reach in reaches()])
+        pairs = zip(places, self.coordinates, strict=True)
+        index = tuple(xp.take(place, xp.take(i, chosen)) for place, i in pairs)
         shape = tuple(int(xp.max(i)) + 1 for i in index)
         return replace(self.some(chosen), index=index, shape=shape, stamps=())
 
@@ -290,8 +303,20 @@ class LocalObservations(Observations):
         if robust:
             off = self.y - self.along(mode, self.medians(mode))
             return self.counts(mode) * (1.4826 * self._medians(xp.abs(off), mode)) ** 2
-        off = self.y - self.along(mode, self.means(mode))
-        return self._sums(mode, xp.reshape(off * off, (-1,)))
+        means, squares = self.means(mode), 0
+        if self.index is None:
+            off = self.y - self.along(mode, means)
+            return self._sums(mode, xp.reshape(off * off, (-1,)))
+        for rows, y in self.stretches(mode):
+            off = y - xp.take(means, rows)
+            squares = squares + backend(y).sums(rows, off * off, self.shape[mode], y)
+        return squares if self.size else xp.zeros_like(means)
+
+    def stretches(self, mode: int) -> Iterator[tuple[Array, Array]]:
+        """Yield the coordinates of a mode and the values, some at a time."""
+        for begin in range(0, self.size, STRETCH):
+            part = slice(begin, begin + STRETCH)
+            yield self.coordinates[mode][part], self.flat[part]
 
     def mean(self) -> float:
         return float(array_namespace(self.y).mean(self.y))
@@ -380,11 +405,10 @@ class LocalObservations(Observations):
     def clean_residual(self, factors: Model) -> tuple[Ambient, float, float]:
         xp, whole = array_namespace(self.y), math.prod(self.shape)
         r = self._weighted_residual(factors)
-        keep = xp.abs(r) <= MULTIPLE * scale_of(r)
-        W = xp.where(keep, r, xp.zeros_like(r))
-        rms = math.sqrt(float(xp.sum(W * W)) / whole)
-        kept = float(xp.sum(xp.astype(keep, W.dtype))) / whole
-        return self.weighted_operator.adjoint(W), rms, kept
+        keep, kept, squares, _ = backend(r).within(r, MULTIPLE * scale_of(r))
+        W = xp.where(keep, r, xp.zeros_like(r[:1, ...]))
+        rms = math.sqrt(float(squares) / whole)
+        return self.weighted_operator.adjoint(W), rms, int(kept) / whole
 
     def rows_without_outliers(
         self,
@@ -466,8 +490,11 @@ class LocalObservations(Observations):
         """Sums of values, one per entry, over every slice of a mode; of ones if None."""
         xp = array_namespace(self.y)
         if self.index is None:
-            whole = xp.reshape(xp.ones_like(self.y) if values is None else values, self.shape)
-            return xp.sum(whole, axis=tuple(k for k in range(len(self.shape)) if k != mode))
+            if values is None:
+                one = xp.ones((self.shape[mode],), dtype=self.y.dtype, device=device(self.y))
+                return one * float(self.size // self.shape[mode])
+            others = tuple(k for k in range(len(self.shape)) if k != mode)
+            return xp.sum(xp.reshape(values, self.shape), axis=others)
         if not self.size:  # there is no operator of no entries
             return backend(self.y).sums(self.index[mode], values, self.shape[mode], self.y)
         return self.operator.pattern.sums(values, mode, self.y)
@@ -529,7 +556,7 @@ class LocalObservations(Observations):
             if d is not None:
                 unit = unit * xp.reshape(self.along(mode, d) + 0 * self.y, (-1,))
         # one unit divides sums: another array would be as large as the data
-        plain = isinstance(unit, float) and 1e-100 < unit < 1e100 and not robust_scale
+        plain = isinstance(unit, float) and 1e-100 < unit < 1e100
         scaled, whole = (r, unit) if plain else (r / unit, 1.0)
         if self.weight is not None:
             scaled = scaled * xp.sqrt(xp.reshape(self.weight, (-1,)))
@@ -539,7 +566,7 @@ class LocalObservations(Observations):
         kept, inside, sums, _ = backend(scaled).within(scaled, threshold * whole)
         sums = float(sums) / whole**2
         found = -self.sparse(r, ~kept)
-        scale = scale_of(scaled) if robust_scale else None
+        scale = scale_of(scaled) / whole if robust_scale else None
         return Summary(float(inside), float(sums), mean_unit, found, scale)
 
     def sparse(self, values: Array, chosen: Array) -> Any:

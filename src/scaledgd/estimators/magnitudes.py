@@ -32,7 +32,8 @@ def scale_of(values: Array) -> float:
 def magnitude(y: Array) -> float:
     """Return a power of two near the root mean square of an array; 1 if it is zero or empty."""
     xp, size = array_namespace(y), math.prod(y.shape)
-    largest = float(xp.max(xp.abs(y))) if size else 0.0
+    # makes no array of absolute values
+    largest = max(float(xp.max(y)), -float(xp.min(y))) if size else 0.0
     if largest == 0.0:
         return 1.0
     exponent, safe = math.frexp(largest)[1], 100 if epsilon(y) < 1e-10 else 12

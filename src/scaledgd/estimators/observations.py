@@ -58,6 +58,10 @@ class Observations(ABC):
     def example(self) -> Array:
         """An array of the library, dtype and device of the values."""
 
+    def owned(self) -> Self:
+        """Return observations that nobody else can change."""
+        return self
+
     @abstractmethod
     def counts(self, mode: int) -> Array:
         """Return the number of entries in every slice of a mode, as floats."""

@@ -20,6 +20,7 @@ from .fitting import (
     least_squares,
     prune,
     structured,
+    with_noise,
 )
 from .growing import begin, checked, fit_grown
 from .joint import Joint, fit_joint, noise_share, supported, whole_covariances
@@ -74,7 +75,7 @@ def fit_planned(
         state = fit_grown(session, data, start, rank)
         return checked(session, state, data, start, seed + 2)
     how = plan.joint(data, quick=False)
-    how = replace(how, fine=max(how.fine, 0.1 * session.tol))
+    how = replace(how, fine=max(how.fine, 0.1 * session.tol), steady=1 if noisy else how.steady)
     init = _continued(problem, start, plan.begun)
     init = how.begun(data, problem, start) if init is None else init
     state = fit_joint(session, problem, data, init, how)
@@ -134,7 +135,7 @@ def fit_exact(
             noisy = believed(quick, data)
             # components that noise could have made are better judged from the beginning
             if table_factors(prune(noisy, data, 1.1)).rank == bound:
-                return None, noisy
+                return None, with_noise(noisy, data)
     init = how.begun(data, problem, start)
     state = fit_joint(session, problem, data, init, how)
     exact = _polished(session, data, state)
@@ -179,7 +180,9 @@ def _reproduced(
     for rank in _candidates(F):
         if rank > most or data.size < 1.3 * (degrees(rank, data.shape) + offsets):
             break
-        exact = alternate(session, problem, truncated(F, rank), "exact")
+        # the loss of a rank that is large enough falls by orders of magnitude
+        fall = 1e-2 if rank == F.rank else 0.3
+        exact = alternate(session, problem, truncated(F, rank), "exact", fall)
         if fits(session, exact):
             return believed(exact, data)
         session.outcome.become(outcome)

@@ -191,7 +191,7 @@ def sized(name: str, y: Array) -> Array:
     """Refuse finite numbers that are too large to compute with; return the others."""
     xp = array_namespace(y)
     most = float(xp.finfo(y.dtype).max) * ROOM
-    if math.prod(y.shape) and float(xp.max(xp.abs(y))) > most:
+    if math.prod(y.shape) and max(float(xp.max(y)), -float(xp.min(y))) > most:
         raise TooLargeError(
             f"{name} holds numbers beyond {most:.3g}, whose sums are not finite in {y.dtype}; "
             f"divide {name} by a constant"
@@ -258,7 +258,7 @@ def _dense(values: Any, observed: Any) -> LocalObservations:
     if strange:
         raise ValueError("X contains infinity; replace it, or mark it as missing with NaN")
     if index is None:
-        return LocalObservations(None, sized("X", values.copy()), values.shape)
+        return LocalObservations(None, sized("X", np.ascontiguousarray(values)), values.shape)
     return LocalObservations(index, sized("X", found), values.shape)
 
 

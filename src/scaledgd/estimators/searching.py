@@ -7,7 +7,7 @@ from dataclasses import replace
 from array_api_compat import array_namespace
 
 from ..state import State
-from .choosing import LARGE, Plan, candidates, choose, reproduced
+from .choosing import LARGE, Plan, candidates, choose, only_noise_left, reproduced
 from .comparing import better
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
@@ -16,7 +16,7 @@ from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .planned import TINY, fit_exact, fit_planned, plenty
 from .robust_search import search_robust
-from .scaling import Choice, table_factors
+from .scaling import table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
@@ -61,14 +61,15 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     modes = modes if named or state is not None else smooth_modes(data, wishes.smooth)
     if state is not None:
         plan = reproduced(state, wishes.rank)
+    elif begun is not None and not modes:
+        plan = only_noise_left(begun, table_factors(begun).rank)
     elif wishes.rank is None:
         plan = choose(session, data, plans, unlike, seed, None, modes, lambda: exact()[0])
     else:
         # a fit of a given rank does not depend on chance
         given = min(wishes.rank, determinable(data, 0.8))
         plan = choose(session, data, plans, unlike, 0, given, modes)
-    noisy = begun is not None and plan.choice == Choice() and not plan.standard
-    plan = replace(plan, begun=begun) if noisy else plan
+    noisy = plan.begun is not None and plan.begun is begun
     reading, scaled, blank = plan.prepared(data)
     if plan.start == "exact":
         assert plan.begun is not None

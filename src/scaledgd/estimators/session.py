@@ -242,10 +242,13 @@ class Session:
 
         all_rules = [watching, *map(within, [*rules, self._in_time, _at_most(most)])]
         start = init if last is None else last.state
+        if isinstance(start, State):
+            start.view.forget()  # the run forms its own residual
         found = replace(solve(problem, start, method, max_iter=most, stop=all_rules), history=whole)
         step.finish(_shrunk(found) if step.recording else None)
         self.outcome.add(found, stage)
         self.shared.history = []
+        found.state.view.forget()
         return found.state
 
     def watched(self, stage: str, state: State, history: list[Record]) -> Stop | None:

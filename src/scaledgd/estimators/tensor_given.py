@@ -75,8 +75,12 @@ def fit_given(
     start : Tucker, optional
     seed : int
     """
-    readings = [replace(reading, center=c, offsets=centred(data, c)) for c in asked.centers]
-    found = _with_offsets(session.with_reading(readings[0]), data, readings[0], asked, start)
+
+    def with_center(center: str, first: Tucker | None) -> tuple[TensorFit, TensorReading]:
+        own = replace(reading, center=center, offsets=centred(data, center))
+        return _with_offsets(session.with_reading(own), data, own, asked, first)
+
+    found = with_center(asked.centers[0], start)
     part = None if session.out_of_time else judged_by(data, asked.ranks, found[0].noise, seed)
     if part is None:
         return found
@@ -92,10 +96,10 @@ def fit_given(
         return found
     xp = array_namespace(part.y)
     best = xp.concat(tried[0])
-    for errors, chosen in zip(tried[1:], readings[1:], strict=True):
+    for errors, center in zip(tried[1:], asked.centers[1:], strict=True):
         if better(xp.concat(errors), best, GAIN):
             best = xp.concat(errors)
-            found = _with_offsets(session.with_reading(chosen), data, chosen, asked, None)
+            found = with_center(center, None)
     return after(found, opinion(best, pairs, last, robust), data, last, robust)
 
 

@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from array_api_compat import array_namespace, device
-
 from .. import checks
-from ..ambient import Ambient, Dense, Sparse
+from ..ambient import Ambient, Dense, Ones, Sparse
 from ..factors import Factors
 from ..kernels import (
     Pattern,
@@ -69,8 +67,7 @@ class Full(Operator):
     def coverage(self, w: Array | None, like: Array) -> Ambient:
         if not self.fused:
             return super().coverage(w, like)
-        xp = array_namespace(like)
-        return Dense(xp.ones(self.shape, dtype=like.dtype, device=device(like)) if w is None else w)
+        return Ones(self.shape, like) if w is None else Dense(w)
 
     def rows(self, like: Array) -> RowSystems | None:
         return backend(like).grid(self.shape) if self.fused else None

@@ -65,6 +65,9 @@ class View:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.value, self.pullback))
 
+    def forget(self) -> None:
+        """Let go of arrays as large as the data; they are formed again where they are needed."""
+
     @property
     def value(self) -> Array:
         """The loss, a 0-d array."""

@@ -45,6 +45,11 @@ class ObservedView(View):
             self._residual = self.problem.operator.residual(self.factors, self.problem.y)
         return self._residual
 
+    def forget(self) -> None:
+        self._residual = None
+        self.__dict__.pop("_kept", None)
+        self.loss = self.loss.without_residual()
+
     @cached_property
     def _first(self) -> tuple[Array | float, Array] | None:
         """Squares and the gradient of block 0, where one pass over the data gives both."""
@@ -310,7 +315,7 @@ class Observed(Problem):
     @cached_property
     def value_at_zero(self) -> float:
         """The loss of X = 0, which values are compared with."""
-        residual = -self.y
+        residual = self.y if self.loss.even else -self.y
         return float(self.scale * self.loss.freeze(residual, 0, None)[0].value(residual))
 
     @cached_property

@@ -81,8 +81,10 @@ class Variational:
             view = view.reweighted(posterior.weight)
         size = full if self.full else diagonal
         ridge = posterior.penalty(1)
-        F, posterior, left = size.sweep(view, F, posterior)
         floor = max(FLOOR, epsilon(F.L) ** 2) * mean_square(problem)
+        F, posterior, left = size.sweep(view, F, posterior)
+        for done in (view, state.view):
+            done.forget()  # before the residual of the new factors is formed
         floor = max(floor, smallest(F.L) / epsilon(F.L))  # where the data are zero
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
