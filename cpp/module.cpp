@@ -507,8 +507,12 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         while (parent[a] != a) a = parent[a] = parent[parent[a]];
         return a;
     };
-    int64_t count = 0, seen = 0;
+    int64_t count = 0, seen = 0, all = 0;
     const int64_t m = index[0].size();
+    std::vector<uint8_t> has(offset.back(), 0);
+    for (size_t k = 0; k < shape.size(); ++k)
+        for (int64_t e = 0; e < m; ++e) has[offset[k] + place(index[k].data(), e, shape[k])] = 1;
+    for (uint8_t one : has) all += one;
     auto join = [&](int64_t e) {
         int64_t first = -1;
         for (size_t k = 0; k < shape.size(); ++k) {
@@ -526,11 +530,10 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
             }
         }
     };
-    // in long strides, because few entries mostly show that all is one part
-    constexpr int64_t stride = 61;
-    for (int64_t s = 0; s < stride; ++s) {
-        for (int64_t e = s; e < m; e += stride) join(e);
-        if (count == 1 && seen == offset.back()) break;
+    // few entries mostly show that all is one part, or leave short paths for the others
+    for (int64_t stride : {61, 1}) {
+        for (int64_t e = 0; e < m; e += stride) join(e);
+        if (count == 1 && seen == all) break;
     }
     return count;
 }

@@ -223,7 +223,9 @@ def joint(
         left = variance
         if left is None:
             empty = offsets.with_blocks(tuple(_columns(B, r, 0 * B[:, :0]) for B in offsets.blocks))
-            left = 2 * float(problem.linearize(empty).value) / max(1, problem.size)
+            nothing = not any(B.shape[1] for B in empty.blocks)
+            value = problem.value_at_zero if nothing else problem.linearize(empty).value
+            left = 2 * float(value) / max(1, problem.size)
         left = max(left, 1e-300)
         each = math.sqrt(share * left / rank)
         # L is solved for first, whatever it is
