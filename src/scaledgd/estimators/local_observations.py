@@ -209,10 +209,10 @@ class LocalObservations(Observations):
 
         def reaches() -> Iterator[tuple[int, Array]]:
             """Where pieces begin, and the largest of the places of their entries."""
-            for begin in range(0, self.size, STRETCH):
-                piece = [i[begin : begin + STRETCH] for i in self.coordinates]
-                both = [xp.take(place, i) for place, i in zip(places, piece, strict=True)]
-                yield begin, reduce(lambda a, b: xp.where(b > a, b, a), both)
+            for part in self._stretches():
+                pairs = zip(places, self.coordinates, strict=True)
+                both = [xp.take(place, i[part]) for place, i in pairs]
+                yield part.start, reduce(lambda a, b: xp.where(b > a, b, a), both)
 
         # so many entries are within reach of every number
         counts = [backend(self.y).sums(r, None, max(self.shape), self.y) for _, r in reaches()]
@@ -303,20 +303,25 @@ class LocalObservations(Observations):
         if robust:
             off = self.y - self.along(mode, self.medians(mode))
             return self.counts(mode) * (1.4826 * self._medians(xp.abs(off), mode)) ** 2
-        means, squares = self.means(mode), 0
-        if self.index is None:
+        means = self.means(mode)
+        squares = xp.zeros_like(means)
+        if self.index is None or len(self._stretches()) < 2:
             off = self.y - self.along(mode, means)
             return self._sums(mode, xp.reshape(off * off, (-1,)))
         for rows, y in self.stretches(mode):
             off = y - xp.take(means, rows)
             squares = squares + backend(y).sums(rows, off * off, self.shape[mode], y)
-        return squares if self.size else xp.zeros_like(means)
+        return squares
 
     def stretches(self, mode: int) -> Iterator[tuple[Array, Array]]:
         """Yield the coordinates of a mode and the values, some at a time."""
-        for begin in range(0, self.size, STRETCH):
-            part = slice(begin, begin + STRETCH)
+        for part in self._stretches():
             yield self.coordinates[mode][part], self.flat[part]
+
+    def _stretches(self) -> list[slice]:
+        """Which entries are processed at a time: all on a device, which waits between them."""
+        each = STRETCH if isinstance(self.y, np.ndarray) else max(1, self.size)
+        return [slice(begin, begin + each) for begin in range(0, self.size, each)]
 
     def mean(self) -> float:
         return float(array_namespace(self.y).mean(self.y))
