@@ -40,7 +40,7 @@ def column_levels(data: LocalObservations) -> Array | None:
         # a mean of equal numbers may be another one
         same = bool(array_namespace(first).all(data.flat == first[0]))
         return first if same else data.means(1)
-    if is_torch_array(data.y):
+    if is_torch_array(data.example):
         return None
     value, count = equal(data, 1)
     if not count.any():
@@ -71,7 +71,7 @@ def row_levels(data: LocalObservations, known: LocalObservations) -> Array | Non
         xp = array_namespace(data.y)
         counts = data.counts(0)
         return xp.where(counts > 0, data.means(0), counts + known.means(0)[0])
-    if is_torch_array(data.y):
+    if is_torch_array(data.example):
         return None
     value, count = equal(data, 0)
     if not count.any():
