@@ -172,6 +172,9 @@ def _tucker_values(modes: tuple[Array, ...], index: Index, core: Array, y: Array
 class GpuPattern(ArrangedPattern):
     """Entries, sorted by each of their modes when that is first needed."""
 
+    lead = 0
+    """The mode that residuals are computed along."""
+
     def sorted_by(self, mode: int) -> Sorted:
         return Sorted.by(self.index, self.shape, mode)
 
@@ -202,7 +205,7 @@ class GpuPattern(ArrangedPattern):
         work = entries.work(Q)
         squares = M.new_zeros(n)
         sums = M.new_empty((n, q)) if summed else squares
-        residual = M.new_empty(self.index[0].shape[0]) if kept else squares
+        residual = M.new_empty(entries.others[0].shape[0]) if kept else squares
         pieces = M.new_empty((work.rows.shape[0], Q + 1))
         given = w is not None or y is None
         for kind, rows in ((PIECES, work.rows), (LONG, work.long), (SINGLE, work.single)):
@@ -240,8 +243,9 @@ class GpuPattern(ArrangedPattern):
     def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
         if y is None or not suits(y, *modes):
             return super().residual(modes, y)
-        found = self._passed(modes[1], 0, modes[0], y, kept=True, summed=False)[2]
-        return self.entries(0).measured(found)
+        k = self.lead
+        found = self._passed(modes[1 - k], k, modes[k], y, kept=True, summed=False)[2]
+        return self.entries(k).measured(found)
 
     def sums(self, values: Array | None, mode: int, like: Array) -> Array:
         entries = self.entries(mode)
@@ -512,6 +516,28 @@ class GpuPattern(ArrangedPattern):
             return RowSolution(moved)
         total = T @ whole.reshape(Q, Q)[:q, :q].to(T.dtype) @ T.T
         return RowSolution(moved, diagonals[:, :q].contiguous(), total)
+
+
+class SortedPattern(GpuPattern):
+    """Entries that came sorted by one of their modes.
+
+    Parameters
+    ----------
+    entries : Sorted
+    mode : int
+    index : pair of arrays
+        Made when they are asked for.
+    shape : tuple of int
+    """
+
+    def __init__(self, entries: Sorted, mode: int, index: Index, shape: tuple[int, ...]) -> None:
+        super().__init__(index, shape, Gpu())
+        self._entries, self.lead = {mode: entries}, mode
+
+    def ones(self, like: Array) -> Array:
+        if like.dtype not in self._ones:
+            self._ones[like.dtype] = like.new_ones(self._entries[self.lead].others[0].shape[0])
+        return self._ones[like.dtype]
 
 
 def _with(root: Array | None, kept: Array | None, dtype: Any) -> Array | None:
