@@ -15,6 +15,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from scaledgd import kernels  # noqa: E402
+from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
 from scaledgd.kernels import Contracted, Rows, RowSystem, UnsureRows  # noqa: E402
 from scaledgd.kernels.generic import Generic  # noqa: E402
 from scaledgd.kernels.gpu import sorting  # noqa: E402
@@ -245,6 +247,45 @@ def test_order_statistics_are_exact(dtype: Any) -> None:
     for k in (1, 2, 500, 1147):
         assert Gpu().kth_magnitude(given(x), k).item() == ordered[k - 1]
     assert Gpu().median_magnitude(given(x)).item() == np.sort(ordered)[(x.size - 1) // 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> None:
+    """Row by row the same numbers; sums over rows are added up in another order."""
+    from scaledgd.distributed import streaming
+    from scaledgd.factors import Bordered
+    from scaledgd.losses import Squared
+    from scaledgd.operators import BlockProblem
+
+    monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
+    monkeypatch.setattr(streaming, "PART", 0)
+    rng = np.random.default_rng(6)
+    index = np.nonzero(rng.random(SHAPE) < 0.6)
+    y = rng.standard_normal(len(index[0])).astype(dtype)
+    monkeypatch.setenv(streaming.LIMIT, str(2 * y.itemsize * len(y)))
+    data = LocalObservations(given(index), given(y), SHAPE)
+    parts = streaming.streamed(data, torch.device(DEVICE))
+    assert 0 < parts.sent < len(y) > 2 * len(parts.shards[0]) > 4
+    L, R = (given(rng.standard_normal((n, 3)).astype(dtype)) for n in SHAPE)
+    # offsets of rows are solved for, and those of columns are given
+    F = Bordered(L, R[:, :2], None, R[:, 2])
+    whole, streamed = data.problem(), parts.problem()
+    tolerance = 20 * np.finfo(dtype).eps
+    close(whole.linearize(F).value.cpu(), streamed.linearize(F).value, tolerance)
+    for k, r in ((0, 2), (1, 2)):
+        variance = F.blocks[1 - k][:, :r] ** 2
+        own = None if k == 0 else R[:, 2]
+        beside = None if k == 0 else torch.cat([L[:, 2:], L[:, 2:] ** 2], 1)
+        ridge = torch.ones(F.blocks[k].shape[1], dtype=L.dtype, device=DEVICE)
+        system = UnsureRows(F.partner(k), variance, ridge, 0.3, k, own, beside)
+        both = [
+            problem.operator.update_block(BlockProblem(F, k, problem.y, Squared()), system)
+            for problem in (whole, streamed)
+        ]
+        assert bool((both[0].solved == both[1].solved).all())
+        assert bool((both[0].variance == both[1].variance).all())
+        for a, b in zip(both[0][2:], both[1][2:], strict=True):
+            close(given(np.asarray(a)).cpu(), given(np.asarray(b)), tolerance)
 
 
 def test_arrays_of_other_libraries_on_a_gpu_are_taken_in() -> None:

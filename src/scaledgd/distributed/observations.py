@@ -340,14 +340,16 @@ class ShardedObservations(Observations):
         self, F: Any, ridge: Array, noise: float, mode: int, index: tuple[Array, ...]
     ) -> Array:
         """Return what the rows of a mode add to the variance of entries, over the noise."""
-        n = len(index[0])
-        lasts = np.asarray([last for _, last in self.limits[mode][:-1]], dtype=np.int64)
-        part = np.searchsorted(lasts, index[mode], side="right")
+        xp, where = array_namespace(self.example), device(self.example)
+        lasts = xp.asarray(
+            [last for _, last in self.limits[mode][:-1]], dtype=xp.int64, device=where
+        )
+        part = xp.searchsorted(lasts, index[mode], side="right")
         ridges = [ridge] * len(self.shards[mode]) if ridge.ndim == 1 else self.cut(ridge, mode)
         own, places = [], []
         for k, (first, _) in enumerate(self.limits[mode]):
-            chosen = np.flatnonzero(part == k)
-            here = [i[chosen] for i in index]
+            chosen = xp.nonzero(part == k)[0]
+            here = [xp.take(i, chosen) for i in index]
             here[mode] = here[mode] - first
             places.append(chosen)
             own.append(tuple(here))
@@ -355,7 +357,7 @@ class ShardedObservations(Observations):
         found = self.each(
             tasks.share_of_variance, mode, list(mine), other_of(F, mode), self.chain, noise
         )
-        share = np.zeros(n, dtype=self.dtype)
+        share = xp.zeros(index[0].shape[0], dtype=self.dtype, device=where)
         for chosen, values in zip(places, found, strict=True):
             share[chosen] = values
         return share

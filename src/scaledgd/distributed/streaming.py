@@ -1,8 +1,8 @@
-"""Entries that do not fit on a GPU: they stay on the host, and are sent there part by part.
+"""Entries that do not fit on a GPU: some stay on the host, and are sent there part by part.
 
 A part holds the entries of some rows, or of some columns: it is a shard, and the GPU the only
-worker. While it works on one part, the next one is on its way. Factors, and whatever else is of
-their size, stay on the GPU throughout.
+worker. While it works on one part, the next one is on its way. Parts that there is room for,
+factors, and whatever else is of their size, stay on the GPU throughout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..estimators.models import CACHES
 from ..estimators.packing import on_device
 from ..estimators.reading import Kind
 from ..kernels import Pattern, backend
-from . import tasks
 from .observations import ShardedObservations
 from .remembered import unseen
 from .shards import DuplicateError, Shard, _Coordinates, boundaries
@@ -34,7 +33,9 @@ LIMIT = "SCALEDGD_GPU_MEMORY"
 WHOLE = 40
 """Bytes per entry, beside four copies of its value, that a fit takes if all are on the GPU."""
 PART = 80
-"""The same per entry of a part, if parts come one after the other."""
+"""The same per entry of a part, while the GPU works on it and the next one comes."""
+WORKING = 0.25
+"""Share of the room for that; the rest is for parts that stay."""
 LINE = 2048
 """Bytes that a fit takes for a row or column."""
 SPARE = 0.9
@@ -63,7 +64,8 @@ def room(place: Any, shape: tuple[int, ...]) -> float:
 def fits(data: LocalObservations, place: Any) -> bool:
     """Return whether a fit on a device leaves all entries there."""
     sent = 0 if data.y.device == place else 8 * len(data.shape)
-    return data.size * (WHOLE + sent + 4 * data.y.itemsize) <= room(place, data.shape)
+    needed = data.size * (WHOLE + sent + 4 * int(data.y.itemsize))
+    return needed <= room(place, data.shape)
 
 
 def place_of(data: LocalObservations) -> Any:
@@ -89,9 +91,12 @@ class Part(Shard):
     ----------
     shared : dict
         How the rows are shared out among programs: the same whenever the part is sent.
+    stays : bool
+        Whether it stays on the GPU.
     """
 
     shared: dict[int, Any] = field(default_factory=dict)
+    stays: bool = False
 
     def sent(self, place: Any) -> Part:
         """Return the part on a device; the copies are under way."""
@@ -100,7 +105,8 @@ class Part(Shard):
 
     def kept(self) -> Part:
         """Return the part with its entries on the host."""
-        return replace(self, others=pinned(self.others), y=pinned(self.y), shared={})
+        there = {"others": pinned(self.others), "y": pinned(self.y)}
+        return replace(self, **there, shared={}, stays=False)
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -134,7 +140,8 @@ class Stream(Workers):
 
     def __init__(self, place: Any) -> None:
         self.place = place
-        self._copies = torch.cuda.Stream(place) if place.type == "cuda" else None
+        cuda: Any = torch.cuda
+        self._copies = cuda.Stream(place) if place.type == "cuda" else None
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
         raise NotImplementedError
@@ -171,7 +178,6 @@ class Stream(Workers):
             x.record_stream(torch.cuda.current_stream(self.place))
         return part, self._copies.record_event()
 
-
     def derive(self, work: Work, shards: Sequence[Any], *shared: Any) -> list[Any]:
         def back(part: Part, *arguments: Any) -> Part:
             found: Part = work(part, *arguments)
@@ -195,6 +201,12 @@ class StreamedObservations(ShardedObservations):
     @property
     def example(self) -> Array:
         return torch.empty(0, dtype=self.dtype, device=self.workers.place)
+
+    @property
+    def sent(self) -> int:
+        """How many of the entries do not stay on the GPU."""
+        sent = (sum(int(part.size) for part in parts if not part.stays) for parts in self.shards)
+        return max(sent)
 
     def components(self) -> int:
         # a few steps from any row nearly always lead everywhere
@@ -242,26 +254,29 @@ def streamed(data: LocalObservations, place: Any) -> StreamedObservations:
     place : torch.device
         The GPU.
     """
-    limit = room(place, data.shape) / (PART + 4 * data.y.itemsize)
+    bytes_left = room(place, data.shape)
+    limit = WORKING * bytes_left / (PART + 4 * data.y.itemsize)
     if limit < 1:
         raise MemoryError(
             f"the factors of a table of shape {data.shape} leave no room for entries on the GPU; "
             "fit NumPy arrays on the host"
         )
     most = int(min(limit, data.size))
-    shards, limits = [], []
-    for mode in (0, 1):
-        bounds, parts = _parts(data, mode, place, most)
-        limits.append(bounds)
-        shards.append(parts)
+    (rows, first), (columns, second) = (_parts(data, mode, place, most) for mode in (0, 1))
+    left = (1 - WORKING) * bytes_left
+    for k in range(max(len(rows), len(columns))):
+        for parts in (rows, columns):
+            taken = parts[k].size * (4 + data.y.itemsize) if k < len(parts) else 0
+            if 0 < taken <= left:
+                parts[k], left = replace(parts[k].sent(place), stays=True), left - taken
     return StreamedObservations(
-        Stream(place), tuple(shards), tuple(limits), data.shape, data.size, data.y.dtype
+        Stream(place), (rows, columns), (first, second), data.shape, data.size, data.y.dtype
     )
 
 
 def _parts(
     data: LocalObservations, mode: int, place: Any, most: int
-) -> tuple[list[tuple[int, int]], list[Part]]:
+) -> tuple[list[Part], list[tuple[int, int]]]:
     """The entries in parts of whole rows, or of whole columns, sorted: every one is moved twice."""
     index, n, size = data.coordinates, data.shape[mode], data.size
     chunks = [slice(s, min(s + most, size)) for s in range(0, size, most)]
@@ -298,7 +313,7 @@ def _parts(
             there[a:b] = x[order]
         stored = whole[1][a:b], whole[2][a:b]
         parts.append(Part(mode, first, data.shape, starts, *stored))  # type: ignore[arg-type]
-    return bounds, parts
+    return parts, bounds
 
 
 def _refuse_repeated(key: Array, first: int, width: int, mode: int) -> None:
@@ -344,12 +359,11 @@ def fit(estimator: Any, data: LocalObservations, kind: Kind, X: Any = None) -> b
     try:
         estimator._fit(known, kind, X=X)
     finally:
-        found = getattr(estimator, "_model", None)
+        found: Any = getattr(estimator, "_model", None)
         if found is not earlier:
             estimator._publish(_moved(found, data.y.device, _seen(data, found.observations)))
     if isinstance(known, StreamedObservations):
-        parts = max(map(len, known.shards))
-        estimator.status_ += f"; the entries were streamed to the GPU in {parts} parts"
+        estimator.status_ += f"; {known.sent:,} of {data.size:,} entries were streamed to the GPU"
     return True
 
 

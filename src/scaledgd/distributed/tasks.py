@@ -96,10 +96,7 @@ def product(
 
     The weights are the residuals of factors, the values without factors, or ones without values.
     """
-    if chain is None:
-        weights = shard.pattern.ones(M)
-    else:
-        weights = shard.values(chain)
+    weights = shard.pattern.ones(M) if chain is None else shard.values(chain)
     if own is not None and other is not None:
         weights = shard.operator.residual(_factors(shard, own, other), weights)
     modes = (M, M)
@@ -251,7 +248,7 @@ def share_of_variance(
     """Return what the rows of the shard add to the variance of entries, over the noise."""
     F, mode = _factors(shard, own, other), shard.mode
     if not len(index[0]):
-        return np.zeros(0, dtype=shard.y.dtype)
+        return shard.y[:0]
     spread = Spread(F, shard.local(chain), (ridge, ridge), noise)
     return spread.share(mode, index)
 
