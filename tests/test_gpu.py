@@ -6,6 +6,7 @@ Without a GPU they run in Triton's interpreter. With one, the same tests run on 
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -15,6 +16,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from torch.overrides import TorchFunctionMode  # noqa: E402
+
+import scaledgd as sg  # noqa: E402
 from scaledgd import kernels  # noqa: E402
 from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
 from scaledgd.kernels import Contracted, Rows, RowSystem, UnsureRows  # noqa: E402
@@ -247,6 +251,53 @@ def test_order_statistics_are_exact(dtype: Any) -> None:
     for k in (1, 2, 500, 1147):
         assert Gpu().kth_magnitude(given(x), k).item() == ordered[k - 1]
     assert Gpu().median_magnitude(given(x)).item() == np.sort(ordered)[(x.size - 1) // 2]
+
+
+class Reads(TorchFunctionMode):
+    """Counts how often the host reads tensors, and so waits for a device."""
+
+    NAMES = frozenset(
+        "item tolist cpu numpy nonzero unique masked_select equal is_nonzero __float__ __int__ "
+        "__bool__ __index__".split()
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        # the interpreter of kernels reads all the time
+        if name in self.NAMES and not any("triton" in f.filename for f in inspect.stack(0)):
+            self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+def test_the_host_reads_once_per_iteration(monkeypatch: Any, offsets: bool) -> None:
+    """The moments of factors, together with the loss and the noise."""
+    from scaledgd.estimators.joint import Joint, _rules
+
+    monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
+    rng = np.random.default_rng(7)
+    index = np.nonzero(rng.random(SHAPE) < 0.7)
+    y = given(rng.standard_normal(len(index[0])))
+    problem = sg.Observed(sg.Entries(given(index), SHAPE), y)
+    start = None
+    if offsets:
+        zeros = (y.new_zeros((n, 1)) for n in SHAPE)
+        start = sg.Bordered(*zeros, *(y.new_ones(n) for n in SHAPE))
+    reads, seen = Reads(), []
+    with reads:
+        sg.solve(
+            problem,
+            sg.joint(2, start=start),
+            sg.Variational(),
+            max_iter=3,
+            stop=_rules(Joint(2)),
+            callback=lambda state: seen.append(reads.count),
+        )
+    assert np.diff(seen[1:]).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

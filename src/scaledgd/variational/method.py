@@ -67,7 +67,7 @@ class Variational:
 
     advice: ClassVar[str] = "begin closer to a fit, with `Alternating`, `grown` or `joint`"
 
-    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Any]:
+    def __call__(self, problem: Problem, state: State) -> Any:
         F = state.factors
         if not isinstance(F, LowRank | Bordered):
             raise TypeError(
@@ -102,7 +102,9 @@ class Variational:
         else:
             unsure = size.unsure_factors(F, posterior)
             posterior = one_noise(view.moved(F), F, posterior, unsure, floor)
-        return posterior.balanced(F)
+        if isinstance(F.L, np.ndarray):
+            return posterior.balanced(F)
+        return posterior.balanced(F, state.view.moved(F).value)
 
 
 def current(state: State) -> Posterior:

@@ -387,7 +387,7 @@ class GpuPattern(ArrangedPattern):
             if given is not None:
                 beside[:, 1:] = given
         root = _with(root, kept, M.dtype)
-        level = torch.as_tensor(system.noise, dtype=M.dtype, device=M.device).reshape(1)
+        level = M.new_ones(1) * system.noise  # a copy of a number would make the host wait
         solved, variance = M.new_empty((n, q)), M.new_empty((n, q))
         numbers = M.new_empty((n, NUMBERS))
         whole = self._launched(
@@ -420,7 +420,7 @@ class GpuPattern(ArrangedPattern):
             edge = whole[Q * Q : Q * Q + r, None]
             total = torch.cat([torch.cat([total, edge], 1), torch.cat([edge, whole[None, -1:]]).T])
         moments = torch.sum(solved * solved + variance, dim=0, dtype=torch.float64)
-        sums = Sums(*torch.sum(numbers, dim=0, dtype=torch.float64).tolist())
+        sums = Sums(*torch.sum(numbers, dim=0, dtype=torch.float64))
         return RowUpdate(solved, variance, total.to(M.dtype), moments.to(M.dtype), sums)
 
     def steps(self, system: RowSystem, root: Array | None, *arrays: Array | None) -> bool:
