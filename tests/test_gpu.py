@@ -49,9 +49,14 @@ def given(x: Any) -> Any:
     return None if x is None else torch.tensor(np.asarray(x), device=DEVICE)
 
 
+def plain(x: Any) -> Any:
+    if isinstance(x, tuple):
+        return np.asarray([float(one) for one in x])
+    return x.cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
 def close(a: Any, b: Any, tolerance: float) -> None:
-    a = np.asarray(a)
-    b = b.cpu().numpy() if isinstance(b, torch.Tensor) else np.asarray(b)
+    a, b = plain(a), plain(b)
     assert a.shape == b.shape
     assert np.max(np.abs(a - b)) <= tolerance * max(np.max(np.abs(a)), 1e-30)
 
@@ -138,6 +143,21 @@ def test_uncertain_rows_are_updated_as_defined(
     tolerance = max(PRECISION[dtype], 1e-7)
     for a, b in zip(expected, found, strict=True):
         close(a, b, tolerance)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_updates_pass_over_what_is_not_kept(mode: int) -> None:
+    rng = np.random.default_rng(8)
+    index = entries(rng, SHAPE)
+    y, kept = rng.standard_normal(len(index[0])), rng.random(len(index[0])) < 0.6
+    x, M = (rng.standard_normal((SHAPE[k], 2)) for k in (mode, 1 - mode))
+    system = UnsureRows(M, 0 * M, np.ones(2), 0.3, mode)
+    expected = updated(index, system, x, y * kept, kept)
+    there = UnsureRows(*map(given, (M, 0 * M, np.ones(2))), 0.3, mode)
+    pattern = Gpu().pattern(given(index), SHAPE)
+    found = pattern.update_rows(there, given(x), given(y), kept=given(kept))
+    for a, b in zip(expected, found, strict=True):
+        close(a, b, 1e-12)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -256,9 +276,9 @@ def test_order_statistics_are_exact(dtype: Any) -> None:
 class Reads(TorchFunctionMode):
     """Counts how often the host reads tensors, and so waits for a device."""
 
-    NAMES = frozenset(
-        "item tolist cpu numpy nonzero unique masked_select equal is_nonzero __float__ __int__ "
-        "__bool__ __index__".split()
+    NAMES = (
+        *("item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select", "equal"),
+        *("is_nonzero", "__float__", "__int__", "__bool__", "__index__"),
     )
 
     def __init__(self) -> None:
@@ -322,7 +342,7 @@ def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> 
     F = Bordered(L, R[:, :2], None, R[:, 2])
     whole, streamed = data.problem(), parts.problem()
     tolerance = 20 * np.finfo(dtype).eps
-    close(whole.linearize(F).value.cpu(), streamed.linearize(F).value, tolerance)
+    close(whole.linearize(F).value, streamed.linearize(F).value, tolerance)
     for k, r in ((0, 2), (1, 2)):
         variance = F.blocks[1 - k][:, :r] ** 2
         own = None if k == 0 else R[:, 2]
@@ -336,7 +356,7 @@ def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> 
         assert bool((both[0].solved == both[1].solved).all())
         assert bool((both[0].variance == both[1].variance).all())
         for a, b in zip(both[0][2:], both[1][2:], strict=True):
-            close(given(np.asarray(a)).cpu(), given(np.asarray(b)), tolerance)
+            close(a, b, tolerance)
 
 
 def test_arrays_of_other_libraries_on_a_gpu_are_taken_in() -> None:

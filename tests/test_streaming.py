@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import scaledgd as sg  # noqa: E402
+from scaledgd.cli import fits  # noqa: E402
 from scaledgd.distributed import streaming  # noqa: E402
 from scaledgd.distributed.shards import DuplicateError  # noqa: E402
 from scaledgd.estimators import choosing, joint  # noqa: E402
@@ -171,3 +172,24 @@ def test_what_is_not_streamed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(streaming.LIMIT, "10")
     with pytest.raises(MemoryError, match="leave no room"):
         sg.MatrixCompletion(rank=2).fit_entries(index, y, SHAPE)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("limited", [False, True])
+def test_the_command_line_sends_tables_and_brings_models_back(
+    monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    index, y = (x for x in entries())
+    data = sg.EntryTable(tuple(i.numpy() for i in index), y.numpy(), SHAPE).observations
+    monkeypatch.setattr(fits, "_for_gpu", lambda: (torch.as_tensor, torch.as_tensor))
+    monkeypatch.setattr(streaming, "place_of", lambda data: ELSEWHERE)
+    if limited:
+        monkeypatch.setenv(streaming.LIMIT, str(24 * len(y)))
+    here, there = (sg.MatrixCompletion(rank=2, random_state=0) for _ in range(2))
+    fits._fit(here, data, "cpu")
+    fits._fit(there, data, "cuda")
+    assert ("streamed" in there.status_) == limited
+    assert isinstance(there.factors_.L, np.ndarray)
+    assert isinstance(there._model.observations.y, np.ndarray)
+    X, Y = here.reconstruct(), there.reconstruct()
+    assert np.abs(X - Y).max() <= 1e-9 * np.abs(X).max()

@@ -284,7 +284,9 @@ def _parts(
     for chunk in chunks:
         counts += torch.bincount(index[mode][chunk].to(place), minlength=n)
     bounds = boundaries(counts.cpu().numpy(), math.ceil(size / most))
-    ends = torch.cumsum(counts, 0)[torch.tensor([last - 1 for _, last in bounds])].tolist()
+    ends = torch.cumsum(counts, 0)[
+        torch.tensor([last - 1 for _, last in bounds], device=place)
+    ].tolist()
     begins = [0, *ends[:-1]]
     kinds = torch.int32, torch.int32, data.y.dtype
     whole = [empty(size, dtype) for dtype in kinds]

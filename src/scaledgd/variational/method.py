@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from .. import checks
-from ..factors import Bordered, Factors, LowRank
+from ..factors import Bordered, LowRank
 from ..initialize import Seed
 from ..linalg import epsilon, is_complex, smallest
 from ..problems import Observed, Problem

@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    16: Shape(32, 1, 16, 2),
+    16: Shape(32, 1, 32, 2),
     32: Shape(32, 1, 16, 2),
     64: Shape(32, 4, 4, 2),
     128: Shape(32, 8, 1, 1),
@@ -387,6 +387,7 @@ class GpuPattern(ArrangedPattern):
             if given is not None:
                 beside[:, 1:] = given
         root = _with(root, kept, M.dtype)
+        y = y if kept is None else y * kept
         level = M.new_ones(1) * system.noise  # a copy of a number would make the host wait
         solved, variance = M.new_empty((n, q)), M.new_empty((n, q))
         numbers = M.new_empty((n, NUMBERS))
