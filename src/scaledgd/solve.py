@@ -212,7 +212,7 @@ def solve(
                 if not math.isfinite(value):
                     break
                 state = fresh
-                seen.add(fresh, len(history) - 1)
+                seen.add(fresh, len(history) - 1, value)
                 if callback is not None and _stops(callback, state):
                     verdict = Stop("stopped by the callback", converged=False)
                 with clock:  # the time that stopping rules take counts
@@ -347,17 +347,18 @@ class _Seen:
         self.problem = problem
         self.kept: list[tuple[int, Factors, Memory]] = []
         self.lowest: State | None = None
+        self.least = math.inf
 
     def __bool__(self) -> bool:
         return self.lowest is not None or bool(self.kept)
 
-    def add(self, state: State, n: int) -> None:
-        """Take note of the n-th iterate."""
+    def add(self, state: State, n: int, value: float) -> None:
+        """Take note of the n-th iterate, and of its loss."""
         if not self.problem.comparable:
             if n <= 10 or n % 10 == 0:
                 self.kept.append((state.t, state.factors, state.memory))
-        elif self.lowest is None or plain_float(state.value) <= plain_float(self.lowest.value):
-            self.lowest = state
+        elif value <= self.least:
+            self.lowest, self.least = state, value
 
     def best(self, last: State) -> State:
         """Return the best of them and of the last finite one."""

@@ -118,6 +118,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         ----------
         index : pair of integer arrays of shape (m,), which may be Dask arrays
         values : array of shape (m,)
+            A tensor in pinned memory is fitted on a GPU, streamed if it does not fit there.
         shape : (n1, n2)
         entry_weight : array of shape (m,), optional
         client : distributed.Client, optional
