@@ -193,10 +193,13 @@ def test_steps_of_rows_are_those_of_the_reference(ridge: str, dtype: Any, mode: 
         close(a, c, tolerance)
 
 
+@pytest.mark.parametrize("ranks", [(3, 2, 2), (2, 1, 2), (1, 1, 1)])
 @pytest.mark.parametrize("mode", [0, 1, 2])
-def test_steps_of_tucker_factors_are_those_of_the_reference(mode: int) -> None:
+def test_steps_of_tucker_factors_are_those_of_the_reference(
+    mode: int, ranks: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(2)
-    shape, ranks = (8, 7, 6), (3, 2, 2)
+    shape = (8, 7, 6)
     index = entries(rng, shape)
     y = rng.standard_normal(len(index[0]))
     modes = [rng.standard_normal((n, r)) for n, r in zip(shape, ranks, strict=True)]

@@ -461,7 +461,7 @@ class GpuPattern(ArrangedPattern):
         mode, q, entries = system.mode, design.width, self.entries(system.mode)
         n, Q = self.shape[mode], _power(q)
         table, second, combining = design.M if isinstance(design, Rows) else None, 0, None
-        first, terms = 0, 1
+        first, terms = 0, 0
         if table is None:
             # the core absorbs the factor of largest rank, which leaves the least to combine
             first = max((0, 1), key=lambda j: design.modes[j].shape[1])
