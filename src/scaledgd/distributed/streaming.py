@@ -363,6 +363,7 @@ def fit(estimator: Any, data: LocalObservations, kind: Kind, X: Any = None) -> b
     finally:
         found: Any = getattr(estimator, "_model", None)
         if found is not earlier:
+            found._row_levels  # noqa: B018, found while the entries are on the GPU
             estimator._publish(_moved(found, data.y.device, _seen(data, found.observations)))
     if isinstance(known, StreamedObservations):
         estimator.status_ += f"; {known.sent:,} of {data.size:,} entries were streamed to the GPU"
@@ -372,7 +373,8 @@ def fit(estimator: Any, data: LocalObservations, kind: Kind, X: Any = None) -> b
 def _moved(model: Any, place: Any, observations: Any) -> Any:
     """A model on another device, with observations that are where they should be."""
     blank = LocalObservations(None, torch.empty(0), (0, 0))
-    caches = {k: on_device(model.__dict__[k], place) for k in CACHES if k in model.__dict__}
+    known = model.__dict__
+    caches = {k: on_device(known[k], place) for k in (*CACHES, "_row_levels") if k in known}
     other = replace(on_device(replace(model, observations=blank), place), observations=observations)
     other.__dict__.update(caches)
     return other
