@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from sklearn.base import clone  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import scaledgd as sg  # noqa: E402
@@ -360,6 +361,45 @@ def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> 
         assert bool((both[0].variance == both[1].variance).all())
         for a, b in zip(both[0][2:], both[1][2:], strict=True):
             close(a, b, tolerance)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("estimator", "kind"),
+    [
+        (sg.MatrixCompletion(rank=1, smooth="none"), "matrix"),
+        pytest.param(
+            sg.MatrixCompletion(rank=1, outliers="auto", smooth="none"),
+            "matrix",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(sg.RobustPCA(rank=1, smooth="none"), "matrix", marks=pytest.mark.slow),
+        pytest.param(sg.TensorCompletion(rank=(1, 1, 1)), "tensor", marks=pytest.mark.slow),
+    ],
+    ids=["completion", "robust completion", "robust PCA", "tensor"],
+)
+def test_fits_are_those_of_arrays(
+    monkeypatch: Any, tmp_path: Any, estimator: Any, kind: str
+) -> None:
+    """One iteration of every stage, and what a fitted model is asked."""
+    rng = np.random.default_rng(0)
+    sizes = (7, 6) if kind == "matrix" else (4, 3, 3)
+    subscripts = {"matrix": "ia,ja->ij", "tensor": "ia,ja,ka->ijk"}[kind]
+    X = np.einsum(subscripts, *(rng.standard_normal((n, 1)) for n in sizes))
+    X += 0.1 * rng.standard_normal(sizes)
+    X[rng.random(sizes) < 0.2] = np.nan
+    estimator.set_params(center="none", scale="none", max_iter=1, random_state=0)
+    here = clone(estimator).fit(X)
+    monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
+    there = clone(estimator).fit(given(X))
+    assert here.rank_ == there.rank_
+    close(here.reconstruct(), there.reconstruct(), 1e-9)
+    close(here.transform(X), there.transform(given(X)), 1e-9)
+    index = tuple(np.arange(3) for _ in sizes)
+    for a, b in zip(here.interval(index), there.interval(given(index)), strict=True):
+        close(a, b, 1e-7)
+    there.save(tmp_path / "model.sgd")
+    close(here.reconstruct(), sg.load(tmp_path / "model.sgd").reconstruct(), 1e-9)
 
 
 def test_arrays_of_other_libraries_on_a_gpu_are_taken_in() -> None:
