@@ -368,15 +368,10 @@ def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> 
     ("estimator", "kind"),
     [
         (sg.MatrixCompletion(rank=1, smooth="none"), "matrix"),
-        pytest.param(
-            sg.MatrixCompletion(rank=1, outliers="auto", smooth="none"),
-            "matrix",
-            marks=pytest.mark.slow,
-        ),
         pytest.param(sg.RobustPCA(rank=1, smooth="none"), "matrix", marks=pytest.mark.slow),
         pytest.param(sg.TensorCompletion(rank=(1, 1, 1)), "tensor", marks=pytest.mark.slow),
     ],
-    ids=["completion", "robust completion", "robust PCA", "tensor"],
+    ids=["completion", "robust PCA", "tensor"],
 )
 def test_fits_are_those_of_arrays(
     monkeypatch: Any, tmp_path: Any, estimator: Any, kind: str
