@@ -6,6 +6,8 @@ beside it. Passes are compared with what copying memory on the device reaches.
 
 from __future__ import annotations
 
+import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,10 @@ from typing import Any
 import torch
 
 import scaledgd as sg
+from scaledgd.distributed.streaming import LIMIT, WHOLE
 from scaledgd.kernels import UnsureRows, backend
+
+from .problems import factors, skewed_index
 
 Array = Any
 
@@ -56,24 +61,11 @@ def skewed(n1: int, n2: int, m: int, rank: int = 16, noise: float = 0.3) -> tupl
     noise : float
     """
     rng = torch.Generator(DEVICE).manual_seed(0)
-
-    def drawn(n: int, power: int, least: float) -> Array:
-        weight = torch.rand(n, generator=rng, device=DEVICE, dtype=torch.float64) ** power + least
-        edges = torch.cumsum(weight / weight.sum(), 0)
-        at = torch.rand(m, generator=rng, device=DEVICE, dtype=torch.float64)
-        return torch.searchsorted(edges, at).clamp_(max=n - 1)
-
-    flat = torch.unique(drawn(n1, 3, 0.02) * n2 + drawn(n2, 4, 0.003))
-    i, j = flat // n2, flat % n2
-    del flat
-    s = torch.linspace(1, 0.1, rank, device=DEVICE)
-    s = torch.sqrt(s / torch.linalg.vector_norm(s) * (n1 * n2) ** 0.5)
-    L, R = (
-        torch.linalg.qr(torch.randn(n, rank, generator=rng, device=DEVICE))[0] * s for n in (n1, n2)
-    )
-    y = sg.LowRank(L, R).gather((i, j))
-    y += noise * torch.randn(y.shape[0], generator=rng, device=DEVICE)
-    return i, j, y, torch.rand(y.shape[0], generator=rng, device=DEVICE) < 0.02
+    here: Any = {"generator": rng, "device": DEVICE}
+    i, j = skewed_index(n1, n2, m, lambda n: torch.rand(n, dtype=torch.float64, **here))
+    y = sg.LowRank(*factors(n1, n2, rank, 10, lambda n: torch.randn(n, **here))).gather((i, j))
+    y += noise * torch.randn(y.shape[0], **here)
+    return i, j, y, torch.rand(y.shape[0], **here) < 0.02
 
 
 def bandwidth() -> float:
@@ -126,6 +118,48 @@ def kernels(ranks: tuple[int, ...] = (16, 32, 64, 128)) -> Iterator[str]:
             )
 
 
+def shapes(widths: tuple[int, ...] = (16, 32, 64, 128), m: int = 25_000_000) -> Iterator[str]:
+    """Yield how long the systems of rows take for every shape of programs, the fastest last.
+
+    To choose `scaledgd.kernels.gpu.backend.SHAPES` by. Compiling takes some minutes.
+    """
+    from scaledgd.kernels.gpu import backend as gpu
+
+    n1, n2, _ = SIZES["netflix"]
+    i, j, y, _ = skewed(n1 // 4, n2, m)
+    pattern: Any = backend(y).pattern((i, j), (n1 // 4, n2))
+    for r in widths:
+        F = [0.1 * torch.randn(n, r, device=DEVICE) for n in pattern.shape]
+        ones = torch.ones(r, device=DEVICE)
+        systems = [UnsureRows(F[1 - k], 0.1 + F[1 - k] ** 2, ones, 0.1, k) for k in (0, 1)]
+
+        def sweep(F: list[Array] = F, systems: list[UnsureRows] = systems) -> None:
+            for k in (0, 1):
+                pattern.update_rows(systems[k], F[k], y)
+
+        before, found = gpu.SHAPES[r], {}
+        for shape in tried(r, before):
+            gpu.SHAPES[r] = shape
+            try:
+                found[shape] = timed(sweep, 3)
+            except Exception as error:  # too much shared memory
+                yield f"r = {r:3d}, {shape}: {type(error).__name__}"
+        gpu.SHAPES[r] = before
+        for shape, seconds in sorted(found.items(), key=lambda pair: -pair[1]):
+            now = "  <- now" if shape == before else ""
+            yield f"r = {r:3d}, {shape}: {1e3 * seconds:7.1f} ms{now}"
+
+
+def tried(r: int, now: Any) -> Iterator[Any]:
+    """Yield shapes to try for a width, the one in use first."""
+    yield now
+    entries, warps = ((32, 64), (1, 2)) if r <= 32 else ((16, 32), (2, 4, 8))
+    for one in itertools.product(entries, warps, (1, 2, 4, 8, 16, 32), (1, 2)):
+        few = one[1] * one[2] <= 64  # warps that fit on a multiprocessor
+        if few and one != tuple(now):
+            yield type(now)(*one)
+
+
 def fitted(size: str, rank: Any, true: int = 16, repeats: int = 3) -> str:
     """Return how long a fit takes, and its error at entries that were held out."""
     n1, n2, m = SIZES[size]
@@ -145,6 +179,37 @@ def fitted(size: str, rank: Any, true: int = 16, repeats: int = 3) -> str:
     return (
         f"{size}, {y.shape[0]:,} entries, rank {rank}: {seconds:.2f} s, rank {model.rank_}, "
         f"{model.n_iter_} iterations, RMSE {error:.4f}"
+    )
+
+
+def streamed(rank: int = 32) -> str:
+    """Return the time of a fit that is given half of the memory which its entries need."""
+    n1, n2, m = SIZES["netflix"]
+    *index, y, _ = skewed(n1, n2, m)
+    here = [tuple(index), y]
+    host = tuple(x.cpu() for x in index), y.cpu().pin_memory()
+    size, some = y.shape[0], tuple(x[:9] for x in host[0])
+    del index, y
+    model: Any = None
+
+    def fit(index: Any, values: Any) -> None:
+        nonlocal model
+        model = None
+        model = sg.MatrixCompletion(rank=rank).fit_entries(index, values, (n1, n2))
+
+    whole = timed(lambda: fit(*here), 3)
+    expected = model.predict_entries(some).cpu()
+    here.clear()
+    torch.cuda.empty_cache()
+    os.environ[LIMIT] = str((WHOLE + 16) * size // 2)
+    try:
+        seconds = timed(lambda: fit(*host), 3)
+    finally:
+        del os.environ[LIMIT]
+    off = model.predict_entries(some) - expected
+    return (
+        f"{size:,} entries, rank {rank}: {whole:.2f} s on the GPU, {seconds:.2f} s from the host "
+        f"({seconds / whole:.1f} times); {model.status_}; largest difference {off.abs().max():.1e}"
     )
 
 
@@ -207,6 +272,7 @@ def tensor(shape: tuple[int, ...] = (5000, 4000, 3000), m: int = 100_000_000, r:
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "kernels": kernels,
+    "streamed": lambda: iter([streamed()]),
     "given": lambda: iter([fitted("netflix", 32)]),
     "auto": lambda: iter([fitted("netflix", "auto")]),
     "wide": lambda: iter([fitted("netflix", 64, 32, 1), fitted("netflix", 128, 32, 1)]),
@@ -216,13 +282,18 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
+CHOOSING: dict[str, Callable[[], Iterator[str]]] = {"shapes": shapes}
+"""Parts that are run only if they are named."""
+
+
 def main(parts: list[str]) -> None:
     """Print the measurements of some parts, or of all."""
-    unknown = set(parts) - set(PARTS)
+    known = {**PARTS, **CHOOSING}
+    unknown = set(parts) - set(known)
     if unknown:
-        raise SystemExit(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        raise SystemExit(f"no part {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__, flush=True)
     for name in parts or PARTS:
-        for line in PARTS[name]():
+        for line in known[name]():
             print(line, flush=True)
         torch.cuda.empty_cache()

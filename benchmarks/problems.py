@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 Array = Any
 
@@ -42,11 +43,28 @@ def _spectrum(kappa: float, rank: int) -> Array:
     return np.linspace(1, 1 / kappa, rank)
 
 
-def _factors(n1: int, n2: int, rank: int, kappa: float, rng: Any) -> tuple[Array, Array]:
-    """Return factors of a matrix whose entries have root mean square 1."""
-    U, V = (np.linalg.qr(rng.standard_normal((n, rank)))[0] for n in (n1, n2))
+def factors(
+    n1: int, n2: int, rank: int, kappa: float, normal: Callable[[tuple[int, int]], Array]
+) -> tuple[Array, Array]:
+    """Return factors of a matrix whose entries have root mean square 1.
+
+    Parameters
+    ----------
+    n1, n2, rank : int
+    kappa : float
+    normal : callable
+        Returns an array of normal numbers of some shape, of any library.
+    """
+    G = [normal((n, rank)) for n in (n1, n2)]
+    xp = array_namespace(*G)
+    U, V = (xp.linalg.qr(M)[0] for M in G)
     s = _spectrum(kappa, rank)
-    return U * s * (math.sqrt(n1 * n2) / np.linalg.norm(s)), V
+    s = s * (math.sqrt(n1 * n2) / np.linalg.norm(s))
+    return U * xp.asarray(s, dtype=U.dtype, device=device(U)), V
+
+
+def _factors(n1: int, n2: int, rank: int, kappa: float, rng: Any) -> tuple[Array, Array]:
+    return factors(n1, n2, rank, kappa, rng.standard_normal)
 
 
 def completion(kappa: float, target: float, seed: int = 1) -> Problem:
@@ -188,16 +206,30 @@ def movielens(path: Path) -> Problem:
     return Problem("P8 movielens-100k, u1", "ratings", shape, None, data, math.inf, error)
 
 
-def skewed_index(n1: int, n2: int, m: int, rng: Any) -> tuple[Array, Array]:
+def skewed_index(n1: int, n2: int, m: int, uniform: Callable[[int], Array]) -> tuple[Array, Array]:
     """Return coordinates of about m distinct entries, a few rows and columns with most of them.
 
     Rows and columns are drawn with chances that are powers of uniform numbers, so that their
     counts follow power laws, as those of ratings and sales do.
+
+    Parameters
+    ----------
+    n1, n2, m : int
+    uniform : callable
+        Returns so many uniform numbers in double precision, of any library.
     """
-    chances = rng.random(n1) ** 3 + 0.02, rng.random(n2) ** 4 + 0.003
-    i, j = (rng.choice(len(p), m, p=p / p.sum()) for p in chances)
-    flat = np.unique(i * n2 + j)
+    chances = uniform(n1) ** 3 + 0.02, uniform(n2) ** 4 + 0.003
+    xp = array_namespace(*chances)
+    i, j = (_drawn(p, uniform(m)) for p in chances)
+    flat = xp.unique_values(i * n2 + j)
     return flat // n2, flat % n2
+
+
+def _drawn(chances: Array, at: Array) -> Array:
+    """Numbers with some chances each, from uniform ones."""
+    xp = array_namespace(chances)
+    ends = xp.cumulative_sum(chances / xp.sum(chances))
+    return xp.searchsorted(ends / ends[-1], at, side="right")
 
 
 def skewed(m: int, seed: int = 0) -> Problem:
@@ -207,7 +239,7 @@ def skewed(m: int, seed: int = 0) -> Problem:
     """
     n1, n2 = (20_000, 5000) if m <= 1_000_000 else (100_000, 20_000)
     r, rng = 16, np.random.default_rng(seed)
-    i, j = skewed_index(n1, n2, m, rng)
+    i, j = skewed_index(n1, n2, m, rng.random)
     L, R = _factors(n1, n2, r, 10, rng)
     y = np.concatenate([np.einsum("ek,ek->e", L[a], R[b]) for a, b in _chunks(i, j)])
     y += 0.3 * rng.standard_normal(len(y))

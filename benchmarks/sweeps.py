@@ -64,7 +64,7 @@ def beside(
 def large(share: float, ranks: tuple[int, ...], repeats: int) -> None:
     """Compare the two methods on a large table."""
     shape = int(100_000 * share), int(20_000 * share)
-    index = skewed_index(*shape, int(10_000_000 * share), np.random.default_rng(0))
+    index = skewed_index(*shape, int(10_000_000 * share), np.random.default_rng(0).random)
     m, copied = len(index[0]), bandwidth()
     print(f"{shape[0]} × {shape[1]}, {m} entries; seconds per sweep")
     print("dtype    rank  Alternating  Variational  ratio  ratio of CPU time  floor")

@@ -56,6 +56,26 @@ def test_constant_rows_are_filled_with_the_constant():
         assert np.all(filled[5] == 0)
 
 
+def test_tensors_have_the_constants_of_arrays():
+    torch = pytest.importorskip("torch")
+    X, hidden = holes(30, 40)
+    X[3], X[:, 7] = 7, 2
+    X = np.where(hidden, NAN, X)
+    # some lines have one value by chance only
+    for table in (X, np.where(np.arange(40) < 20, X, NAN), np.where(hidden, X, 1.0)):
+        here = sg.MatrixCompletion(rank=2, random_state=0).fit(table)
+        there = sg.MatrixCompletion(rank=2, random_state=0).fit(torch.tensor(table))
+        assert np.allclose(here.reconstruct(), there.reconstruct().numpy(), atol=1e-9)
+        for a, b in (
+            (here._model.levels, there._model.levels),
+            (here._model._row_levels, there._model._row_levels),
+        ):
+            assert (a is None) == (b is None)
+            assert a is None or np.array_equal(a, b.numpy(), equal_nan=True)
+        rows = torch.tensor(table[:4])
+        assert np.allclose(here.transform(table[:4]), there.transform(rows).numpy(), atol=1e-9)
+
+
 def test_equal_values_that_are_common_are_no_constant():
     rng = np.random.default_rng(0)
     X = rng.integers(1, 4, (60, 30)).astype(float)

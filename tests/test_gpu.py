@@ -6,6 +6,7 @@ Without a GPU they run in Triton's interpreter. With one, the same tests run on 
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -15,6 +16,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from sklearn.base import clone  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
+
+import scaledgd as sg  # noqa: E402
+from scaledgd import kernels  # noqa: E402
+from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
 from scaledgd.kernels import Contracted, Rows, RowSystem, UnsureRows  # noqa: E402
 from scaledgd.kernels.generic import Generic  # noqa: E402
 from scaledgd.kernels.gpu import sorting  # noqa: E402
@@ -43,9 +50,14 @@ def given(x: Any) -> Any:
     return None if x is None else torch.tensor(np.asarray(x), device=DEVICE)
 
 
+def plain(x: Any) -> Any:
+    if isinstance(x, tuple):
+        return np.asarray([float(one) for one in x])
+    return x.cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
 def close(a: Any, b: Any, tolerance: float) -> None:
-    a = np.asarray(a)
-    b = b.cpu().numpy() if isinstance(b, torch.Tensor) else np.asarray(b)
+    a, b = plain(a), plain(b)
     assert a.shape == b.shape
     assert np.max(np.abs(a - b)) <= tolerance * max(np.max(np.abs(a)), 1e-30)
 
@@ -135,6 +147,21 @@ def test_uncertain_rows_are_updated_as_defined(
 
 
 @pytest.mark.parametrize("mode", [0, 1])
+def test_updates_pass_over_what_is_not_kept(mode: int) -> None:
+    rng = np.random.default_rng(8)
+    index = entries(rng, SHAPE)
+    y, kept = rng.standard_normal(len(index[0])), rng.random(len(index[0])) < 0.6
+    x, M = (rng.standard_normal((SHAPE[k], 2)) for k in (mode, 1 - mode))
+    system = UnsureRows(M, 0 * M, np.ones(2), 0.3, mode)
+    expected = updated(index, system, x, y * kept, kept)
+    there = UnsureRows(*map(given, (M, 0 * M, np.ones(2))), 0.3, mode)
+    pattern = Gpu().pattern(given(index), SHAPE)
+    found = pattern.update_rows(there, given(x), given(y), kept=given(kept))
+    for a, b in zip(expected, found, strict=True):
+        close(a, b, 1e-12)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("ridge", ["none", "one", "each"])
 def test_steps_of_rows_are_those_of_the_reference(ridge: str, dtype: Any, mode: int) -> None:
@@ -167,10 +194,13 @@ def test_steps_of_rows_are_those_of_the_reference(ridge: str, dtype: Any, mode: 
         close(a, c, tolerance)
 
 
+@pytest.mark.parametrize("ranks", [(3, 2, 2), (2, 1, 2), (1, 1, 1)])
 @pytest.mark.parametrize("mode", [0, 1, 2])
-def test_steps_of_tucker_factors_are_those_of_the_reference(mode: int) -> None:
+def test_steps_of_tucker_factors_are_those_of_the_reference(
+    mode: int, ranks: tuple[int, ...]
+) -> None:
     rng = np.random.default_rng(2)
-    shape, ranks = (8, 7, 6), (3, 2, 2)
+    shape = (8, 7, 6)
     index = entries(rng, shape)
     y = rng.standard_normal(len(index[0]))
     modes = [rng.standard_normal((n, r)) for n, r in zip(shape, ranks, strict=True)]
@@ -245,6 +275,126 @@ def test_order_statistics_are_exact(dtype: Any) -> None:
     for k in (1, 2, 500, 1147):
         assert Gpu().kth_magnitude(given(x), k).item() == ordered[k - 1]
     assert Gpu().median_magnitude(given(x)).item() == np.sort(ordered)[(x.size - 1) // 2]
+
+
+class Reads(TorchFunctionMode):
+    """Counts how often the host reads tensors, and so waits for a device."""
+
+    NAMES = (
+        *("item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select", "equal"),
+        *("is_nonzero", "__float__", "__int__", "__bool__", "__index__"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        # the interpreter of kernels reads all the time
+        if name in self.NAMES and not any("triton" in f.filename for f in inspect.stack(0)):
+            self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+def test_the_host_reads_once_per_iteration(monkeypatch: Any, offsets: bool) -> None:
+    """The moments of factors, together with the loss and the noise."""
+    from scaledgd.estimators.joint import Joint, _rules
+
+    monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
+    rng = np.random.default_rng(7)
+    index = np.nonzero(rng.random(SHAPE) < 0.7)
+    y = given(rng.standard_normal(len(index[0])))
+    problem = sg.Observed(sg.Entries(given(index), SHAPE), y)
+    start = None
+    if offsets:
+        zeros = (y.new_zeros((n, 1)) for n in SHAPE)
+        start = sg.Bordered(*zeros, *(y.new_ones(n) for n in SHAPE))
+    reads, seen = Reads(), []
+    with reads:
+        sg.solve(
+            problem,
+            sg.joint(2, start=start),
+            sg.Variational(),
+            max_iter=3,
+            stop=_rules(Joint(2)),
+            callback=lambda state: seen.append(reads.count),
+        )
+    assert np.diff(seen[1:]).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> None:
+    """Row by row the same numbers; sums over rows are added up in another order."""
+    from scaledgd.distributed import streaming
+    from scaledgd.factors import Bordered
+    from scaledgd.losses import Squared
+    from scaledgd.operators import BlockProblem
+
+    monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
+    monkeypatch.setattr(streaming, "PART", 0)
+    rng = np.random.default_rng(6)
+    index = np.nonzero(rng.random(SHAPE) < 0.6)
+    y = rng.standard_normal(len(index[0])).astype(dtype)
+    monkeypatch.setenv(streaming.LIMIT, str(2 * y.itemsize * len(y)))
+    data = LocalObservations(given(index), given(y), SHAPE)
+    parts = streaming.streamed(data, torch.device(DEVICE))
+    assert 0 < parts.sent < len(y) > 2 * len(parts.shards[0]) > 4
+    L, R = (given(rng.standard_normal((n, 3)).astype(dtype)) for n in SHAPE)
+    # offsets of rows are solved for, and those of columns are given
+    F = Bordered(L, R[:, :2], None, R[:, 2])
+    whole, streamed = data.problem(), parts.problem()
+    tolerance = 20 * np.finfo(dtype).eps
+    close(whole.linearize(F).value, streamed.linearize(F).value, tolerance)
+    for k, r in ((0, 2), (1, 2)):
+        variance = F.blocks[1 - k][:, :r] ** 2
+        own = None if k == 0 else R[:, 2]
+        beside = None if k == 0 else torch.cat([L[:, 2:], L[:, 2:] ** 2], 1)
+        ridge = torch.ones(F.blocks[k].shape[1], dtype=L.dtype, device=DEVICE)
+        system = UnsureRows(F.partner(k), variance, ridge, 0.3, k, own, beside)
+        both = [
+            problem.operator.update_block(BlockProblem(F, k, problem.y, Squared()), system)
+            for problem in (whole, streamed)
+        ]
+        assert bool((both[0].solved == both[1].solved).all())
+        assert bool((both[0].variance == both[1].variance).all())
+        for a, b in zip(both[0][2:], both[1][2:], strict=True):
+            close(a, b, tolerance)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("estimator", "kind"),
+    [
+        (sg.MatrixCompletion(rank=1, smooth="none"), "matrix"),
+        pytest.param(sg.RobustPCA(rank=1, smooth="none"), "matrix", marks=pytest.mark.slow),
+        pytest.param(sg.TensorCompletion(rank=(1, 1, 1)), "tensor", marks=pytest.mark.slow),
+    ],
+    ids=["completion", "robust PCA", "tensor"],
+)
+def test_fits_are_those_of_arrays(
+    monkeypatch: Any, tmp_path: Any, estimator: Any, kind: str
+) -> None:
+    """One iteration of every stage, and what a fitted model is asked."""
+    rng = np.random.default_rng(0)
+    sizes = (7, 6) if kind == "matrix" else (4, 3, 3)
+    subscripts = {"matrix": "ia,ja->ij", "tensor": "ia,ja,ka->ijk"}[kind]
+    X = np.einsum(subscripts, *(rng.standard_normal((n, 1)) for n in sizes))
+    X += 0.1 * rng.standard_normal(sizes)
+    X[rng.random(sizes) < 0.2] = np.nan
+    estimator.set_params(center="none", scale="none", max_iter=1, random_state=0)
+    here = clone(estimator).fit(X)
+    monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
+    there = clone(estimator).fit(given(X))
+    assert here.rank_ == there.rank_
+    close(here.reconstruct(), there.reconstruct(), 1e-9)
+    close(here.transform(X), there.transform(given(X)), 1e-9)
+    index = tuple(np.arange(3) for _ in sizes)
+    for a, b in zip(here.interval(index), there.interval(given(index)), strict=True):
+        close(a, b, 1e-7)
+    there.save(tmp_path / "model.sgd")
+    close(here.reconstruct(), sg.load(tmp_path / "model.sgd").reconstruct(), 1e-9)
 
 
 def test_arrays_of_other_libraries_on_a_gpu_are_taken_in() -> None:

@@ -243,7 +243,20 @@ def conjugate_gradients(
 def like(x: np.ndarray[Any, Any], example: Array) -> Array:
     """Return a NumPy array as an array of the kind, dtype and device of `example`."""
     xp = array_namespace(example)
+    if getattr(example, "is_cuda", False):  # from pinned memory, so that the host need not wait
+        ready = xp.asarray(x, dtype=example.dtype).pin_memory()
+        return ready.to(device(example), non_blocking=True)
     return xp.asarray(x, dtype=example.dtype, device=device(example))
+
+
+def larger(a: Any, b: Any) -> Any:
+    """Return the larger one of two numbers or 0-d arrays; a device need not wait."""
+    for x in (a, b):
+        if hasattr(x, "detach"):
+            other = b if x is a else a
+            xp = array_namespace(x)
+            return xp.where(x < other, xp.zeros_like(x) + other, x)
+    return max(a, b)
 
 
 def gaussian(shape: tuple[int, ...], rng: np.random.Generator, example: Array) -> Array:

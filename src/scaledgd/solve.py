@@ -22,7 +22,7 @@ from .stopping import Record, Stop, StoppingRule, gradient_norm, loss_change, ti
 Array = Any
 
 
-Method = Callable[[Problem, State], tuple[Factors, Any]]
+Method = Callable[[Problem, State], tuple[Factors, Any] | tuple[Factors, Any, float]]
 Init = Callable[[Problem], Factors]
 Begun = Callable[[Problem], State]
 """A start that also says what the method remembers there."""
@@ -39,8 +39,8 @@ def iterate(
     factors : Factors
         The first iterate.
     method : callable
-        ``method(problem, state)`` returns the next factors, and what the method wants to
-        remember.
+        ``method(problem, state)`` returns the next factors, what the method wants to remember,
+        and the loss there if the method has found it out.
     t : int
         The number of the first iterate: where a run stopped, to continue there.
     memory : Memory, optional
@@ -58,12 +58,15 @@ def iterate(
     >>> [f"{float(state.value):.2g}" for state in itertools.islice(states, 3)]
     ['1', '0.016', '1.2e-05']
     """
+    known: list[float] = []
     while True:
         state = problem.linearize(factors, t, memory)
+        if known:
+            state = replace(state, known=known[0])
         yield state  # metrics, callbacks and stopping rules run here, off the clock
         found = method(problem, state)
         state.view.forget()  # before the next residual is formed
-        factors, kept = (found, None) if isinstance(found, Factors) else found
+        factors, kept, *known = (found, None) if isinstance(found, Factors) else found
         memory = kept if isinstance(kept, Memory) else replace(state.memory, method=kept)
         t += 1
 
@@ -209,7 +212,7 @@ def solve(
                 if not math.isfinite(value):
                     break
                 state = fresh
-                seen.add(fresh, len(history) - 1)
+                seen.add(fresh, len(history) - 1, value)
                 if callback is not None and _stops(callback, state):
                     verdict = Stop("stopped by the callback", converged=False)
                 with clock:  # the time that stopping rules take counts
@@ -344,17 +347,18 @@ class _Seen:
         self.problem = problem
         self.kept: list[tuple[int, Factors, Memory]] = []
         self.lowest: State | None = None
+        self.least = math.inf
 
     def __bool__(self) -> bool:
         return self.lowest is not None or bool(self.kept)
 
-    def add(self, state: State, n: int) -> None:
-        """Take note of the n-th iterate."""
+    def add(self, state: State, n: int, value: float) -> None:
+        """Take note of the n-th iterate, and of its loss."""
         if not self.problem.comparable:
             if n <= 10 or n % 10 == 0:
                 self.kept.append((state.t, state.factors, state.memory))
-        elif self.lowest is None or plain_float(state.value) <= plain_float(self.lowest.value):
-            self.lowest = state
+        elif value <= self.least:
+            self.lowest, self.least = state, value
 
     def best(self, last: State) -> State:
         """Return the best of them and of the last finite one."""

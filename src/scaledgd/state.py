@@ -49,6 +49,8 @@ class State:
         The number of updates that led here.
     view : View
     memory : Memory
+    known : float, optional
+        The loss, where the method has found it out already.
 
     Examples
     --------
@@ -62,6 +64,7 @@ class State:
     t: int
     view: View
     memory: Memory = Memory()
+    known: float | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.view)
@@ -78,8 +81,8 @@ class State:
 
     @property
     def value(self) -> Array:
-        """The loss, a 0-d array."""
-        return self.view.value
+        """The loss, a 0-d array or a number."""
+        return self.view.value if self.known is None else self.known
 
     @property
     def gradient(self) -> Blocks:
@@ -115,7 +118,7 @@ class State:
         -------
         State
         """
-        return replace(self, view=self.view.moved(factors))
+        return replace(self, view=self.view.moved(factors), known=None)
 
     def remembering(self, method: Any) -> State:
         """Return the state with another memory of the method.

@@ -383,15 +383,15 @@ def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[st
     return model, _quietly(lambda: _fit(model, known, settings.device))
 
 
-def _on_gpu() -> Any:
-    """Return what moves an array to the GPU."""
+def _for_gpu() -> tuple[Any, Any]:
+    """Return what moves an array to the GPU, and what prepares one to be sent there."""
     try:
         import torch
     except ImportError:
         raise Failure("--device cuda needs PyTorch; pip install torch") from None
     if not torch.cuda.is_available():
         raise Failure("--device cuda: PyTorch finds no GPU; leave --device out")
-    return lambda x: torch.as_tensor(x, device="cuda")
+    return lambda x: torch.as_tensor(x, device="cuda"), lambda x: torch.as_tensor(x).pin_memory()
 
 
 def _fit(model: Any, data: LocalObservations | Array, device: str = "cpu") -> None:
@@ -399,7 +399,7 @@ def _fit(model: Any, data: LocalObservations | Array, device: str = "cpu") -> No
         if device == "cuda":
             from ..estimators.saving import brought_to_host
 
-            moved = _on_gpu()
+            moved, pinned = _for_gpu()
             if isinstance(data, np.ndarray):
                 model.fit(moved(data))
             elif data.stamps:
@@ -408,8 +408,9 @@ def _fit(model: Any, data: LocalObservations | Array, device: str = "cpu") -> No
                     "--date none"
                 )
             else:
-                index = tuple(map(moved, data.coordinates))
-                model.fit_entries(index, moved(data.y), data.shape)
+                # of tables, what does not fit on the GPU is streamed
+                ready = pinned if len(data.shape) == 2 else moved
+                model.fit_entries(tuple(map(ready, data.coordinates)), ready(data.y), data.shape)
             brought_to_host(model)
         elif not isinstance(data, np.ndarray) and data.stamps:
             values = np.full(data.shape, np.nan)

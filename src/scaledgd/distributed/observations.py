@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
+from array_api_compat import array_namespace, device
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -20,7 +21,7 @@ from ..losses import Loss
 from ..problems import Observed
 from . import tasks
 from .operator import Distant, ShardedEntries, ShardedProblem, other_of, own_of
-from .shards import Chain
+from .shards import Chain, concatenated
 from .workers import Work, Workers
 
 Array = Any
@@ -96,7 +97,7 @@ class ShardedObservations(Observations):
         return [None if x is None else x[first:last] for first, last in limits]
 
     def _along(self, name: str, mode: int, *arguments: Any) -> Array:
-        return np.concatenate(self.each(tasks.along, mode, None, self.chain, name, arguments))
+        return concatenated(self.each(tasks.along, mode, None, self.chain, name, arguments))
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ class ShardedObservations(Observations):
 
     def with_zeros(self) -> ShardedObservations:
         """Return zeros in place of the values."""
-        return self._then("standardised", (np.full(self.shape[0], np.inf), None), 0.0)
+        return self._then("standardised", (math.inf + 0 * self.counts(0), None), 0.0)
 
     def residual(self, factors: Model) -> ShardedObservations:
         self._refuse("residuals as data")
@@ -147,7 +148,7 @@ class ShardedObservations(Observations):
         return self._local(self.each(tasks.entries, 0, None, None, self.chain))
 
     def _local(self, parts: list[Any]) -> LocalObservations:
-        i, j, y = (np.concatenate([part[k] for part in parts]) for k in range(3))
+        i, j, y = (concatenated([part[k] for part in parts]) for k in range(3))
         return LocalObservations((i, j), y, self.shape)
 
     def split(  # type: ignore[override]
@@ -167,23 +168,28 @@ class ShardedObservations(Observations):
         return replace(self, shards=(rows, columns), count=self.size - held, choice=choice[:3])
 
     def core(self, most: int, seed: int) -> LocalObservations:  # type: ignore[override]
+        xp, where = array_namespace(self.example), device(self.example)
         rng = np.random.default_rng(seed)
         places = []
         for mode, n in enumerate(self.shape):
-            counts = self.counts(mode) + rng.random(n)  # ties are broken at random
-            places.append(np.argsort(np.argsort(-counts, stable=True), stable=True))
+            # ties are broken at random
+            counts = self.counts(mode) + xp.asarray(rng.random(n), device=where)
+            places.append(xp.argsort(xp.argsort(-counts, stable=True), stable=True))
         both = tuple(places)
         if self.size <= most:
             return self.gathered()
-        ends = np.cumsum(self.workers.total(tasks.reach, self.shards[0], both, max(self.shape)))
-        last = max(2, int(np.searchsorted(ends, most, side="right")))
+        within = self.workers.total(tasks.reach, self.shards[0], both, max(self.shape))
+        ends = xp.cumulative_sum(within)
+        last = max(2, int(xp.sum(xp.astype(ends <= most, xp.int64))))
         found = self.each(tasks.nearest, 0, None, both, last, self.chain)
-        i, j, y = (np.concatenate([part[k] for part in found]) for k in range(3))
+        i, j, y = (concatenated([part[k] for part in found]) for k in range(3))
         return LocalObservations((i, j), y, (int(i.max()) + 1, int(j.max()) + 1))
 
     def sampled(self, mode: int, count: int, seed: int) -> LocalObservations:  # type: ignore[override]
         rng = np.random.default_rng(seed)
-        return self.slices(mode, np.sort(rng.choice(self.shape[mode], count, replace=False)))
+        chosen = np.sort(rng.choice(self.shape[mode], count, replace=False))
+        where = device(self.example)
+        return self.slices(mode, array_namespace(self.example).asarray(chosen, device=where))
 
     def slices(self, mode: int, chosen: Array) -> LocalObservations:  # type: ignore[override]
         data = self._local(self.each(tasks.entries, mode, None, chosen, self.chain))
@@ -334,14 +340,16 @@ class ShardedObservations(Observations):
         self, F: Any, ridge: Array, noise: float, mode: int, index: tuple[Array, ...]
     ) -> Array:
         """Return what the rows of a mode add to the variance of entries, over the noise."""
-        n = len(index[0])
-        lasts = np.asarray([last for _, last in self.limits[mode][:-1]], dtype=np.int64)
-        part = np.searchsorted(lasts, index[mode], side="right")
+        xp, where = array_namespace(self.example), device(self.example)
+        lasts = xp.asarray(
+            [last for _, last in self.limits[mode][:-1]], dtype=xp.int64, device=where
+        )
+        part = xp.searchsorted(lasts, index[mode], side="right")
         ridges = [ridge] * len(self.shards[mode]) if ridge.ndim == 1 else self.cut(ridge, mode)
         own, places = [], []
         for k, (first, _) in enumerate(self.limits[mode]):
-            chosen = np.flatnonzero(part == k)
-            here = [i[chosen] for i in index]
+            chosen = xp.nonzero(part == k)[0]
+            here = [xp.take(i, chosen) for i in index]
             here[mode] = here[mode] - first
             places.append(chosen)
             own.append(tuple(here))
@@ -349,7 +357,7 @@ class ShardedObservations(Observations):
         found = self.each(
             tasks.share_of_variance, mode, list(mine), other_of(F, mode), self.chain, noise
         )
-        share = np.zeros(n, dtype=self.dtype)
+        share = xp.zeros(index[0].shape[0], dtype=self.dtype, device=where)
         for chosen, values in zip(places, found, strict=True):
             share[chosen] = values
         return share

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient, Modes
 from ..factors import Blocks, Bordered, Factors, LowRank
 from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
+from ..kernels.entries import compact
 from ..operators import BlockProblem, Operator
 from ..problems import Observed
 from ..problems.observed import ObservedView
 from . import tasks
+from .shards import concatenated
 from .tasks import Other, Own, Unsure
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ class Distant:
     data: ShardedObservations
     factors: Any = None
 
-    device = "cpu"
+    @property
+    def device(self) -> Any:
+        return device(self.data.example)
 
     @property
     def dtype(self) -> Any:
@@ -56,9 +60,7 @@ class Distant:
         return 1
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        import array_api_compat.numpy
-
-        return array_api_compat.numpy
+        return array_namespace(self.data.example)
 
 
 def own_of(data: ShardedObservations, F: Factors, mode: int) -> list[Own]:
@@ -104,18 +106,18 @@ class ShardedEntries(Operator):
     def residual(self, factors: Factors, y: Any) -> Any:
         return replace(y, factors=factors)
 
-    def squares(self, F: Factors, y: Distant) -> float:
+    def squares(self, F: Factors, y: Distant) -> Any:
         """Return ‖A(X) − y‖²."""
         data = y.data
         own = [(x,) for x in own_of(data, F, 0)]
         found = data.each(tasks.squares, 0, own, other_of(F, 0), data.chain)
-        return float(np.sum(found))
+        return sum(found)
 
     def squares_and_gradient(self, factors: Factors, y: Any, k: int) -> tuple[Array | float, Array]:
         data = y.data
         own = [(x,) for x in own_of(data, factors, k)]
         found = data.each(tasks.gradient, k, own, other_of(factors, k), data.chain)
-        return self.squares(factors, y), np.concatenate(found)
+        return self.squares(factors, y), concatenated(found)
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
         F, k, y, data = problem.factors, problem.k, problem.y, problem.y.data
@@ -124,13 +126,13 @@ class ShardedEntries(Operator):
             ridge = data.cut(problem.ridge, k)
         own = list(zip(own_of(data, F, k), ridge, strict=True))
         found = y.data.each(tasks.step, k, own, other_of(F, k), data.chain, problem.spread)
-        step = np.concatenate([one.step for one in found])
+        step = concatenated([one.step for one in found])
         if not problem.spread:
             return RowSolution(step)
         return RowSolution(
             step,
-            np.concatenate([one.diagonal for one in found]),
-            np.sum([one.total for one in found], axis=0),
+            concatenated([one.diagonal for one in found]),
+            sum(one.total for one in found),
         )
 
     def exact_step(self, problem: BlockProblem) -> Array:
@@ -143,16 +145,16 @@ class ShardedEntries(Operator):
         if data.crowded:
             return None
         own = [(x,) for x in own_of(data, F, k)]
-        unsure = Unsure(system.variance, system.ridge, float(system.noise), system.given)
+        unsure = Unsure(system.variance, system.ridge, system.noise, system.given)
         found = data.each(tasks.update, k, own, other_of(F, k), unsure, data.chain)
         if any(one is None for one in found):
             return None
-        sums = Sums(*np.sum([one.sums for one in found], axis=0).tolist())
+        sums = Sums(*map(sum, zip(*(one.sums for one in found), strict=True)))
         return RowUpdate(
-            np.concatenate([one.solved for one in found]),
-            np.concatenate([one.variance for one in found]),
-            np.sum([one.total for one in found], axis=0),
-            np.sum([one.moments for one in found], axis=0),
+            concatenated([one.solved for one in found]),
+            concatenated([one.variance for one in found]),
+            sum(one.total for one in found),
+            sum(one.moments for one in found),
             sums,
         )
 
@@ -179,14 +181,14 @@ class ShardedAmbient(Ambient):
         if skip is None:
             return modes[0].T @ self.contract(modes, 0)
         data, w = self.data, self.weights
-        M = np.ascontiguousarray(modes[1 - skip])
+        M = compact(modes[1 - skip])
         own: list[Any] = [(None,)] * len(data.shards[skip])
         other = None
         if w is not None and w.factors is not None:
             own = [(x,) for x in own_of(data, w.factors, skip)]
             other = other_of(w.factors, skip)
         chain = None if w is None else data.chain
-        sums = np.concatenate(data.each(tasks.product, skip, own, M, other, chain))
+        sums = concatenated(data.each(tasks.product, skip, own, M, other, chain))
         return sums if skip == 0 else sums.T
 
 
@@ -215,7 +217,8 @@ class ShardedView(ObservedView):
 
     def objective(self, factors: Factors) -> Array:
         problem = self.problem
-        value = np.asarray(0.5 * problem.operator.squares(factors, problem.y), dtype=problem.dtype)
+        half = 0.5 * problem.operator.squares(factors, problem.y)
+        value = array_namespace(problem.example).asarray(half, dtype=problem.dtype)
         return value + problem.penalty(factors)
 
     def moved(self, factors: Factors) -> ShardedView:
@@ -244,7 +247,7 @@ class ShardedProblem(Observed):
 
     @property
     def example(self) -> Array:
-        return np.empty(0, dtype=self.dtype)
+        return self.y.data.example
 
     @property
     def blas_threads(self) -> int | None:  # type: ignore[override]
@@ -259,12 +262,13 @@ class ShardedProblem(Observed):
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:
-        blank = LowRank(*(np.zeros((n, 1), dtype=self.dtype) for n in self.shape))
+        xp, where = array_namespace(self.example), device(self.example)
+        blank = LowRank(*(xp.zeros((n, 1), dtype=self.dtype, device=where) for n in self.shape))
         return self.operator.adjoint(self.operator.residual(blank, self.y))
 
     def measured_square(self, factors: Factors) -> Array:
         zero = self.y.data.with_zeros()
-        return np.asarray(self.operator.squares(factors, Distant(zero)))
+        return array_namespace(self.example).asarray(self.operator.squares(factors, Distant(zero)))
 
     def backproject(self, keep: float | None = None) -> Ambient:
         if keep is not None:

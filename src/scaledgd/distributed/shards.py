@@ -7,13 +7,14 @@ shard is what one machine does with a table of these rows: the same code, the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 from ..estimators.local_observations import LocalObservations
 from ..factors import Bordered, LowRank
@@ -131,12 +132,14 @@ class Shard:
     @property
     def own(self) -> Array:
         """Numbers within the shard along its mode, of every entry."""
-        return np.repeat(np.arange(self.slices), np.diff(self.starts))
+        xp, starts = array_namespace(self.starts), self.starts
+        every = xp.arange(self.slices, device=device(starts))
+        return xp.repeat(every, starts[1:] - starts[:-1])
 
     @property
     def index(self) -> tuple[Array, Array]:
         """Coordinates within the shard, made when they are asked for."""
-        own, others = self.own, self.others.astype(np.int64)
+        own, others = self.own, wide(self.others)
         return (own, others) if self.mode == 0 else (others, own)
 
     def piece(self, width: Any) -> Piece:
@@ -195,7 +198,9 @@ class Shard:
         """Return some of the entries, or other values."""
         if chosen is None:
             return replace(self, y=y)
-        starts = np.concatenate([[0], np.cumsum(chosen)])[self.starts]
+        xp = array_namespace(chosen)
+        ends = xp.cumulative_sum(xp.astype(chosen, xp.int64), include_initial=True)
+        starts = xp.take(ends, self.starts)
         return replace(self, starts=starts, others=self.others[chosen], y=self.y[chosen])
 
 
@@ -226,7 +231,7 @@ class _Coordinates:
     def __getitem__(self, mode: int) -> Array:
         if mode == self.shard.mode:
             return self.shard.own
-        return self.shard.others.astype(np.int64)
+        return wide(self.shard.others)
 
     def __iter__(self) -> Iterator[Array]:
         return iter(self.shard.index)
@@ -277,6 +282,17 @@ class _ShardEntries(Entries):
     @property
     def measured(self) -> tuple[int, ...]:
         return (self._shard.size,)  # type: ignore[attr-defined]
+
+
+def wide(numbers: Array) -> Array:
+    """Return coordinates in 64 bits."""
+    xp = array_namespace(numbers)
+    return xp.astype(numbers, xp.int64)
+
+
+def concatenated(parts: Sequence[Array]) -> Array:
+    """Return what shards have found, one below the other."""
+    return array_namespace(*parts).concat(list(parts))
 
 
 def boundaries(counts: Array, parts: int) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -21,7 +22,7 @@ from ..kernels import RowSolution, RowUpdate, UnsureRows
 from ..linalg import square
 from ..losses import Squared
 from ..operators import BlockProblem
-from .shards import Chain, Rows, Shard
+from .shards import Chain, Rows, Shard, wide
 
 Array = Any
 
@@ -47,12 +48,12 @@ def _factors(shard: Shard, own: Own, other: Other) -> Rows:
 # ---- solving for rows
 
 
-def squares(shard: Shard, own: Own, other: Other, chain: Chain) -> float:
+def squares(shard: Shard, own: Own, other: Other, chain: Chain) -> Any:
     """Return the sum of squared residuals."""
     y, F = shard.values(chain), _factors(shard, own, other)
     if shard.operator.fuses(F, y):
-        return float(shard.operator.squares_and_gradient(F, y, shard.mode)[0])
-    return float(square(shard.operator.residual(F, y)))
+        return shard.operator.squares_and_gradient(F, y, shard.mode)[0]
+    return square(shard.operator.residual(F, y))
 
 
 def gradient(shard: Shard, own: Own, other: Other, chain: Chain) -> Array:
@@ -95,10 +96,7 @@ def product(
 
     The weights are the residuals of factors, the values without factors, or ones without values.
     """
-    if chain is None:
-        weights = shard.pattern.ones(np.empty(0, dtype=M.dtype))
-    else:
-        weights = shard.values(chain)
+    weights = shard.pattern.ones(M) if chain is None else shard.values(chain)
     if own is not None and other is not None:
         weights = shard.operator.residual(_factors(shard, own, other), weights)
     modes = (M, M)
@@ -117,7 +115,8 @@ def along(shard: Shard, chain: Chain, name: str, arguments: tuple[Any, ...]) -> 
 def moments(shard: Shard, chain: Chain) -> tuple[int, float, float, float]:
     """Return the count, the sum and the sum of squares of the values, and the largest one."""
     y = shard.values(chain)
-    return len(y), float(np.sum(y)), float(square(y)), float(np.max(np.abs(y)))
+    xp = array_namespace(y)
+    return len(y), float(xp.sum(y)), float(square(y)), float(xp.max(xp.abs(y)))
 
 
 def summary(
@@ -138,10 +137,11 @@ def summary(
 def fingerprint(shard: Shard) -> int:
     """Return a number that depends on the entries, but neither on their order nor on shards."""
     i, j = shard.index
-    bits = shard.y.astype(np.float64).view(np.int64)
+    xp = array_namespace(shard.y)
+    bits = xp.astype(shard.y, xp.float64).view(xp.int64)
     i = i + shard.first
     with np.errstate(over="ignore"):
-        return int(np.sum(hashed((i, j, bits), 0))) & (2**63 - 1)
+        return int(xp.sum(hashed((i, j, bits), 0))) & (2**63 - 1)
 
 
 # ---- parts of the entries
@@ -149,11 +149,13 @@ def fingerprint(shard: Shard) -> int:
 
 def reach(shard: Shard, places: tuple[Array, Array], length: int) -> Array:
     """Return how many entries reach how far, where rows and columns are ordered by places."""
-    return np.bincount(_reached(shard, places), minlength=length)
+    reached = _reached(shard, places)
+    return array_namespace(reached).bincount(reached, minlength=length)
 
 
 def _reached(shard: Shard, places: tuple[Array, Array]) -> Array:
-    return np.maximum(*_placed(shard, places))
+    i, j = _placed(shard, places)
+    return array_namespace(i).maximum(i, j)
 
 
 def _placed(shard: Shard, places: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -166,16 +168,16 @@ def nearest(
 ) -> tuple[Array, Array, Array]:
     """Return the entries that do not reach farther, renumbered by places, and their values."""
     i, j = _placed(shard, places)
-    chosen = np.maximum(i, j) < last
+    chosen = array_namespace(i).maximum(i, j) < last
     return i[chosen], j[chosen], shard.values(chain)[chosen]
 
 
 def entries(shard: Shard, chosen: Array | None, chain: Chain) -> tuple[Array, Array, Array]:
     """Return coordinates and values, of some slices of the shard's mode or of all."""
     data = shard.local(chain)
-    own, others, y = shard.own + shard.first, shard.others.astype(np.int64), data.y
+    own, others, y = shard.own + shard.first, wide(shard.others), data.y
     if chosen is not None:
-        inside = np.isin(own, chosen)
+        inside = array_namespace(own).isin(own, chosen)
         own, others, y = own[inside], others[inside], y[inside]
     return (own, others, y) if shard.mode == 0 else (others, own, y)
 
@@ -246,7 +248,7 @@ def share_of_variance(
     """Return what the rows of the shard add to the variance of entries, over the noise."""
     F, mode = _factors(shard, own, other), shard.mode
     if not len(index[0]):
-        return np.zeros(0, dtype=shard.y.dtype)
+        return shard.y[:0]
     spread = Spread(F, shard.local(chain), (ridge, ridge), noise)
     return spread.share(mode, index)
 

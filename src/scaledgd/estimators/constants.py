@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import array_namespace, device, is_torch_array
 
+from ..linalg import like
 from .local_observations import LocalObservations
 from .packing import host
 
@@ -40,8 +41,6 @@ def column_levels(data: LocalObservations) -> Array | None:
         # a mean of equal numbers may be another one
         same = bool(array_namespace(first).all(data.flat == first[0]))
         return first if same else data.means(1)
-    if is_torch_array(data.y):
-        return None
     value, count = equal(data, 1)
     if not count.any():
         return None
@@ -71,8 +70,6 @@ def row_levels(data: LocalObservations, known: LocalObservations) -> Array | Non
         xp = array_namespace(data.y)
         counts = data.counts(0)
         return xp.where(counts > 0, data.means(0), counts + known.means(0)[0])
-    if is_torch_array(data.y):
-        return None
     value, count = equal(data, 0)
     if not count.any():
         return None
@@ -83,15 +80,23 @@ def row_levels(data: LocalObservations, known: LocalObservations) -> Array | Non
 
 
 def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
-    """Return a value of every line, and how often it occurs if the line has no other; else 0."""
+    """Return a value of every line, and how often it occurs if the line has no other; else 0.
+
+    In NumPy: there are no more than there are lines.
+    """
     if not isinstance(data, LocalObservations):
         found: tuple[Any, Any] = data.equal(mode)
         return found
-    n = data.shape[mode]
+    xp, n = array_namespace(data.y), data.shape[mode]
     if data.index is None:
         lines = data.y if mode == 0 else data.y.T
-        same = np.all(lines == lines[:, :1], axis=1)
-        value, count = lines[:, 0].copy(), np.where(same, lines.shape[1], 0)
+        same = host(xp.all(lines == lines[:, :1], axis=1))
+        value, count = host(lines[:, 0]).copy(), np.where(same, lines.shape[1], 0)
+    elif is_torch_array(data.y):
+        first = xp.zeros(n, dtype=data.y.dtype, device=device(data.y))
+        first[data.index[mode]] = data.y
+        differ = data.number(mode, data.y != xp.take(first, data.index[mode]))
+        value, count = host(first), np.where(host(differ) > 0, 0, host(data.counts(mode)))
     else:
         line = data.index[mode]
         value = np.zeros(n, dtype=data.y.dtype)
@@ -107,8 +112,10 @@ def common(data: LocalObservations, values: Any) -> Any:
     """Return how often values occur in the data."""
     if not isinstance(data, LocalObservations):
         return data.common(values)
-    ordered = np.sort(data.flat)
-    return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
+    xp = array_namespace(data.y)
+    ordered, values = xp.sort(data.flat), like(values, data.y)
+    ends, begins = (xp.searchsorted(ordered, values, side=side) for side in ("right", "left"))
+    return host(ends - begins)
 
 
 def _levels(value: Any, count: Any, share: Any, data: LocalObservations) -> Array | None:
@@ -118,13 +125,14 @@ def _levels(value: Any, count: Any, share: Any, data: LocalObservations) -> Arra
         constant = (count > 0) & (share**count * len(value) < CHANCE)
     if not constant.any():
         return None
-    return np.where(constant, value, np.asarray(np.nan, dtype=value.dtype))
+    levels = np.where(constant, value, np.asarray(np.nan, dtype=value.dtype))
+    return like(levels, data.example)
 
 
 def _all_equal(data: LocalObservations, candidates: Any) -> bool:
     if not isinstance(data, LocalObservations):
         return bool(len(candidates)) and int(data.common(candidates[:1])[0]) == data.size
-    return bool(np.all(data.flat == data.flat[0]))
+    return bool(array_namespace(data.y).all(data.flat == data.flat[0]))
 
 
 def levelled(

@@ -403,7 +403,7 @@ class LocalObservations(Observations):
         shares = []
         for mode in range(len(self.shape)):
             n = self.counts(mode)
-            share = 1 - self._number(mode, kept) / xp.where(n > 0, n, xp.ones_like(n))
+            share = 1 - self.number(mode, kept) / xp.where(n > 0, n, xp.ones_like(n))
             shares.append(xp.where(n > 0, share, xp.zeros_like(n)))
         return 1 - int(count) / self.size, shares
 
@@ -504,7 +504,7 @@ class LocalObservations(Observations):
             return backend(self.y).sums(self.index[mode], values, self.shape[mode], self.y)
         return self.operator.pattern.sums(values, mode, self.y)
 
-    def _number(self, mode: int, chosen: Array) -> Array:
+    def number(self, mode: int, chosen: Array) -> Array:
         """How many entries of every slice of a mode are chosen by a boolean array."""
         xp = array_namespace(self.y)
         if self.index is None:

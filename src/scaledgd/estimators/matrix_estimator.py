@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 from sklearn import get_config
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -98,7 +98,9 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             else:
                 data, kind = read_matrix(work, X, observed, reset=True)
             dense = not isinstance(X, EntryTable) and kind.how != "sparse"
-            work._fit(weighted(data, entry_weight, sample_weight, dense), kind, X=X)
+            data = weighted(data, entry_weight, sample_weight, dense)
+            if not work._fit_on_gpu(data, kind, X):
+                work._fit(data, kind, X=X)
         return self
 
     def fit_entries(
@@ -116,6 +118,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         ----------
         index : pair of integer arrays of shape (m,), which may be Dask arrays
         values : array of shape (m,)
+            A tensor in pinned memory is fitted on a GPU, streamed if it does not fit there.
         shape : (n1, n2)
         entry_weight : array of shape (m,), optional
         client : distributed.Client, optional
@@ -132,6 +135,14 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             fitting.fit(self, lambda w: sources.of_entries(w, index, values, shape), client)
             return self
         return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
+
+    def _fit_on_gpu(self, data: LocalObservations, kind: Kind, X: Any) -> bool:
+        """Fit entries that have to be brought to a GPU for that; return whether they have."""
+        if not is_torch_array(data.y):
+            return False
+        from ..distributed import streaming
+
+        return streaming.fit(self, data, kind, X)
 
     def _fit_dask(self, X: Any, observed: Any, client: Any) -> Self:
         from ..distributed import fitting, sources

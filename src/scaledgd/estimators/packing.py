@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_torch_array
 
 from ..factors import CP, Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
@@ -107,6 +108,18 @@ def in_numpy(tree: Tree) -> Tree:
     if tree.get("class") == "torch dtype":
         return {"class": "dtype", "fields": {"name": tree["fields"]["name"][6:]}}
     return {k: in_numpy(v) for k, v in tree.items()}
+
+
+def on_device(x: Any, place: Any) -> Any:
+    """Return dataclasses, lists and mappings with their PyTorch tensors on a device."""
+    if is_dataclass(x) and not isinstance(x, type):
+        parts = {f.name: on_device(getattr(x, f.name), place) for f in fields(x) if f.init}
+        return replace(x, **parts)
+    if isinstance(x, Mapping):
+        return {k: on_device(v, place) for k, v in x.items()}
+    if isinstance(x, (tuple, list)):
+        return type(x)(on_device(v, place) for v in x)
+    return x.to(place) if is_torch_array(x) else x
 
 
 def unpack(tree: Tree) -> Any:

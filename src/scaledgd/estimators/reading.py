@@ -329,6 +329,8 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
         xp = array_namespace(values)
         kind = Kind("torch", _floating(values), None, False)
         y = xp.astype(values, kind.dtype)
+        if values.is_pinned():  # which says that a GPU is to fit them
+            y = y.pin_memory()
     else:
         given = numeric("values", values)
         kind, y = Kind("sparse", given.dtype, None, False), given.copy()

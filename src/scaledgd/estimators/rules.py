@@ -36,7 +36,7 @@ def vanished(tol: float) -> StoppingRule:
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         least = max(tol, 4 * epsilon(state.factors.blocks[0]))
-        if float(state.value) <= least**2 * state.problem.value_at_zero:
+        if history[-1]["value"] <= least**2 * state.problem.value_at_zero:
             return Stop(f"the residual is less than {least:.2g} of the data")
         return None
 
@@ -78,7 +78,7 @@ def beside_residual(share: float) -> StoppingRule:
         F = state.factors
         seen = math.sqrt(state.problem.size / math.prod(F.shape))
         enough = share * max(1.0, len(history) / 20)  # a slow drift is not worth waiting for
-        level = enough * math.sqrt(2 * float(state.value)) / seen
+        level = enough * math.sqrt(2 * history[-1]["value"]) / seen
         moved = F.distance(last.pop(), level) if last else math.inf
         last.append(F)
         if moved <= level:

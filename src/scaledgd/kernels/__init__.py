@@ -113,6 +113,20 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+def on_gpu(x: Array) -> bool:
+    """Return whether a tensor is on a GPU; tests of Triton's interpreter say so of all.
+
+    Parameters
+    ----------
+    x : torch tensor
+
+    Returns
+    -------
+    bool
+    """
+    return bool(x.is_cuda)
+
+
 def backend(*arrays: Array | None) -> Backend:
     """Pick the backend for some arrays of one library; None among them is passed over.
 
@@ -139,4 +153,4 @@ def backend(*arrays: Array | None) -> Backend:
         return _loaded("cpp" if cpp.suits(*given) else "scipy")
     if not is_torch_array(given[0]):
         return _loaded("generic")
-    return _loaded("gpu" if given[0].is_cuda and _has_triton() else "torch")
+    return _loaded("gpu" if on_gpu(given[0]) and _has_triton() else "torch")

@@ -212,17 +212,17 @@ class UnsureRows:
 
 
 class Sums(NamedTuple):
-    """Sums over all entries, by weight, at which rows were solved for.
+    """Sums over all entries, by weight, at which rows were solved for: numbers, or 0-d arrays.
 
     Squared residuals before and after; weights; and the variance of X, as far as it comes from
     the rows (in units of the noise), and the rest of it.
     """
 
-    before: float
-    after: float
-    seen: float
-    from_rows: float
-    from_others: float
+    before: Any
+    after: Any
+    seen: Any
+    from_rows: Any
+    from_others: Any
 
 
 class RowUpdate(NamedTuple):

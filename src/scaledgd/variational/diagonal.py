@@ -50,7 +50,7 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
             total=swapped(posterior.total, k, total),
             covariance=None,
         )
-    return F, posterior, None if update is None else Left.after(update.sums, float(noise), F.L)
+    return F, posterior, None if update is None else Left.after(update.sums, noise, F.L)
 
 
 def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:

@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from .. import checks
-from ..factors import Bordered, Factors, LowRank
+from ..factors import Bordered, LowRank
 from ..initialize import Seed
 from ..linalg import epsilon, is_complex, smallest
 from ..problems import Observed, Problem
@@ -67,7 +67,7 @@ class Variational:
 
     advice: ClassVar[str] = "begin closer to a fit, with `Alternating`, `grown` or `joint`"
 
-    def __call__(self, problem: Problem, state: State) -> tuple[Factors, Any]:
+    def __call__(self, problem: Problem, state: State) -> Any:
         F = state.factors
         if not isinstance(F, LowRank | Bordered):
             raise TypeError(
@@ -102,7 +102,11 @@ class Variational:
         else:
             unsure = size.unsure_factors(F, posterior)
             posterior = one_noise(view.moved(F), F, posterior, unsure, floor)
-        return posterior.balanced(F)
+        frozen = isinstance(problem, Observed) and not problem.loss.least_squares
+        if isinstance(F.L, np.ndarray) or frozen:
+            return posterior.balanced(F)
+        # what a device is asked for is asked for at once
+        return posterior.balanced(F, state.view.moved(F).value)
 
 
 def current(state: State) -> Posterior:

@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from ..factors import LowRank
 from ..kernels import backend
-from ..linalg import epsilon, on_host
+from ..linalg import epsilon, larger, on_host
 from ..operators import Operator, Weighted
 from ..problems import Observed, View
 from .posterior import Left, Pair, Posterior, Rows, not_negative, positive, products
@@ -50,8 +50,7 @@ def noise_of(left: Left, posterior: Posterior, floor: float) -> Posterior:
     floor : float
         The least noise.
     """
-    noise = left.squares / (left.seen if left.seen > 1 else 1.0)
-    return replace(posterior, noise=noise if not noise <= floor else floor)
+    return replace(posterior, noise=larger(left.squares / larger(left.seen, 1.0), floor))
 
 
 def column_noise(problem: Observed, gains: Array, posterior: Posterior, floor: float) -> Posterior:

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, device
 from ..ambient import Ambient
 from ..factors import Bordered, LowRank
 from ..kernels import Sums
-from ..linalg import adjoint, epsilon, gram, like, smallest, to_host
+from ..linalg import adjoint, epsilon, gram, larger, like, smallest, to_host
 
 Array = Any
 Pair = tuple[Array, Array]
@@ -24,14 +24,14 @@ HOLD = 1e30
 class Left(NamedTuple):
     """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w."""
 
-    squares: float
-    seen: float
+    squares: Any
+    seen: Any
 
     @classmethod
-    def after(cls, sums: Sums, noise: float, like: Array) -> Left:
+    def after(cls, sums: Sums, noise: Any, like: Array) -> Left:
         """Return what is left after a block was solved for with some noise."""
         # a difference, of which rounding leaves no more than this
-        residual = max(sums.after, epsilon(like) * sums.before)
+        residual = larger(sums.after, epsilon(like) * sums.before)
         return cls(residual + noise * sums.from_rows + sums.from_others, sums.seen)
 
 
@@ -132,28 +132,36 @@ class Posterior:
         ridge = self.noise / xp.where(known, prior, xp.ones_like(prior))
         return xp.where(known, ridge, xp.zeros_like(ridge) + HOLD)
 
-    def balanced(self, F: Rows) -> tuple[Rows, Posterior]:
+    def balanced(self, F: Rows, *also: Array) -> tuple[Any, ...]:
         """Return factors of the same X whose second moments are diagonal and equal.
 
         Parameters
         ----------
         F : LowRank or Bordered
+        *also : 0-d arrays
+            What is to be read from a device on the way.
 
         Returns
         -------
         factors : LowRank or Bordered
         posterior : Posterior
-            That of the new factors.
+            That of the new factors; its noise is a number.
+        *also : float
         """
         xp, r = array_namespace(F.L), F.rank
         if not r:
-            return F, self
+            return F, self, *map(float, also)
         blocks, n = [F.L[:, :r], F.R[:, :r]], F.shape
         moments = [
             (gram(B) + S[:r, :r]) / size for B, S, size in zip(blocks, self.total, n, strict=True)
         ]
         # one array each way, because every copy makes a device wait
-        whole = like(np.concatenate(_balancing(*to_host(xp.stack(moments)))), F.L)
+        flat = xp.astype(xp.reshape(xp.stack(moments), (-1,)), xp.float64)
+        few = [xp.reshape(xp.zeros_like(flat[0]) + x, (1,)) for x in (self.noise, *also)]
+        read = to_host(xp.concat([flat, *few]))
+        size = np.float32 if epsilon(F.L) > 1e-10 else np.float64
+        pair, numbers = read[: 2 * r * r].reshape(2, r, r).astype(size), read[2 * r * r :].tolist()
+        whole = like(np.concatenate(_balancing(*pair)), F.L)
         T, inverse, s = whole[:r, :], whole[r : 2 * r, :], whole[2 * r, :]
         turned = (blocks[0] @ T, blocks[1] @ adjoint(inverse))
         turned = tuple(
@@ -173,8 +181,9 @@ class Posterior:
                 for C, M in zip(self.variance, turns, strict=True)
             )
         # the sum is computed again before it is used
-        fresh = replace(self, prior=prior, variance=variance, covariance=covariance)
-        return F.with_blocks(turned), fresh
+        noise, *known = numbers
+        fresh = replace(self, prior=prior, variance=variance, covariance=covariance, noise=noise)
+        return F.with_blocks(turned), fresh, *known
 
     def kept(self, columns: tuple[Array, Array]) -> Posterior:
         """Return the posterior of some columns of the blocks.

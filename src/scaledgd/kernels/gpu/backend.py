@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    16: Shape(32, 1, 16, 2),
+    16: Shape(32, 1, 32, 2),
     32: Shape(32, 1, 16, 2),
     64: Shape(32, 4, 4, 2),
     128: Shape(32, 8, 1, 1),
@@ -172,6 +172,9 @@ def _tucker_values(modes: tuple[Array, ...], index: Index, core: Array, y: Array
 class GpuPattern(ArrangedPattern):
     """Entries, sorted by each of their modes when that is first needed."""
 
+    lead = 0
+    """The mode that residuals are computed along."""
+
     def sorted_by(self, mode: int) -> Sorted:
         return Sorted.by(self.index, self.shape, mode)
 
@@ -202,7 +205,7 @@ class GpuPattern(ArrangedPattern):
         work = entries.work(Q)
         squares = M.new_zeros(n)
         sums = M.new_empty((n, q)) if summed else squares
-        residual = M.new_empty(self.index[0].shape[0]) if kept else squares
+        residual = M.new_empty(entries.others[0].shape[0]) if kept else squares
         pieces = M.new_empty((work.rows.shape[0], Q + 1))
         given = w is not None or y is None
         for kind, rows in ((PIECES, work.rows), (LONG, work.long), (SINGLE, work.single)):
@@ -240,8 +243,9 @@ class GpuPattern(ArrangedPattern):
     def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
         if y is None or not suits(y, *modes):
             return super().residual(modes, y)
-        found = self._passed(modes[1], 0, modes[0], y, kept=True, summed=False)[2]
-        return self.entries(0).measured(found)
+        k = self.lead
+        found = self._passed(modes[1 - k], k, modes[k], y, kept=True, summed=False)[2]
+        return self.entries(k).measured(found)
 
     def sums(self, values: Array | None, mode: int, like: Array) -> Array:
         entries = self.entries(mode)
@@ -383,7 +387,8 @@ class GpuPattern(ArrangedPattern):
             if given is not None:
                 beside[:, 1:] = given
         root = _with(root, kept, M.dtype)
-        level = torch.as_tensor(system.noise, dtype=M.dtype, device=M.device).reshape(1)
+        y = y if kept is None else y * kept
+        level = M.new_ones(1) * system.noise  # a copy of a number would make the host wait
         solved, variance = M.new_empty((n, q)), M.new_empty((n, q))
         numbers = M.new_empty((n, NUMBERS))
         whole = self._launched(
@@ -416,7 +421,7 @@ class GpuPattern(ArrangedPattern):
             edge = whole[Q * Q : Q * Q + r, None]
             total = torch.cat([torch.cat([total, edge], 1), torch.cat([edge, whole[None, -1:]]).T])
         moments = torch.sum(solved * solved + variance, dim=0, dtype=torch.float64)
-        sums = Sums(*torch.sum(numbers, dim=0, dtype=torch.float64).tolist())
+        sums = Sums(*torch.sum(numbers, dim=0, dtype=torch.float64))
         return RowUpdate(solved, variance, total.to(M.dtype), moments.to(M.dtype), sums)
 
     def steps(self, system: RowSystem, root: Array | None, *arrays: Array | None) -> bool:
@@ -456,7 +461,7 @@ class GpuPattern(ArrangedPattern):
         mode, q, entries = system.mode, design.width, self.entries(system.mode)
         n, Q = self.shape[mode], _power(q)
         table, second, combining = design.M if isinstance(design, Rows) else None, 0, None
-        first, terms = 0, 1
+        first, terms = 0, 0
         if table is None:
             # the core absorbs the factor of largest rank, which leaves the least to combine
             first = max((0, 1), key=lambda j: design.modes[j].shape[1])
@@ -512,6 +517,28 @@ class GpuPattern(ArrangedPattern):
             return RowSolution(moved)
         total = T @ whole.reshape(Q, Q)[:q, :q].to(T.dtype) @ T.T
         return RowSolution(moved, diagonals[:, :q].contiguous(), total)
+
+
+class SortedPattern(GpuPattern):
+    """Entries that came sorted by one of their modes.
+
+    Parameters
+    ----------
+    entries : Sorted
+    mode : int
+    index : pair of arrays
+        Made when they are asked for.
+    shape : tuple of int
+    """
+
+    def __init__(self, entries: Sorted, mode: int, index: Index, shape: tuple[int, ...]) -> None:
+        super().__init__(index, shape, Gpu())
+        self._entries, self.lead = {mode: entries}, mode
+
+    def ones(self, like: Array) -> Array:
+        if like.dtype not in self._ones:
+            self._ones[like.dtype] = like.new_ones(self._entries[self.lead].others[0].shape[0])
+        return self._ones[like.dtype]
 
 
 def _with(root: Array | None, kept: Array | None, dtype: Any) -> Array | None:

@@ -91,10 +91,10 @@ def _inverse_by_columns(A, Q: tl.constexpr, least):
 
 @triton.jit
 def _vectors(other, second, M, C, e, live, Q: tl.constexpr, TERMS: tl.constexpr):
-    """Return the vectors of entries, and where they are: rows of M, or combinations of them."""
+    """Return the vectors of entries, and where they are: rows of M, or combinations of TERMS."""
     k = tl.arange(0, Q)
     j = tl.load(other + e, mask=live, other=0).to(tl.int64)
-    if TERMS == 1:
+    if TERMS == 0:
         v = tl.load(M + j[:, None] * Q + k[None, :], mask=live[:, None], other=0.0)
     else:
         i = tl.load(second + e, mask=live, other=0).to(tl.int64)
@@ -314,7 +314,7 @@ def update(
         else:
             G, g, u, a, corner, edge, squares, seen, spill = _added(
                 begin, end, other, other, y, root, M, M, U, beside, here, edge_x, mine,
-                Q, E, 1, True, ROOT, True, BORDER, GIVEN, PRECISION,
+                Q, E, 0, True, ROOT, True, BORDER, GIVEN, PRECISION,
             )  # fmt: skip
         if KIND == 1:
             at = pieces + (begin * 0 + item) * (Q * Q + 3 * Q + 8)

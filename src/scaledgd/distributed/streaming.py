@@ -1,0 +1,404 @@
+"""Entries that do not fit on a GPU: some stay on the host, and are sent there part by part.
+
+A part holds the entries of some rows, or of some columns: it is a shard, and the GPU the only
+worker. While it works on one part, the next one is on its way. Parts that there is room for,
+factors, and whatever else is of their size, stay on the GPU throughout.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..estimators.local_observations import LocalObservations
+from ..estimators.models import CACHES
+from ..estimators.packing import on_device
+from ..estimators.reading import Kind
+from ..kernels import Pattern, backend
+from .observations import ShardedObservations
+from .remembered import unseen
+from .shards import DuplicateError, Shard, _Coordinates, boundaries
+from .workers import Work, Workers
+
+Array = Any
+
+LIMIT = "SCALEDGD_GPU_MEMORY"
+"""The environment variable that says how many bytes of a GPU entries may take."""
+WHOLE = 40
+"""Bytes per entry, beside four copies of its value, that a fit takes if all are on the GPU."""
+PART = 80
+"""The same per entry of a part, while the GPU works on it and the next one comes."""
+WORKING = 0.25
+"""Share of the room for that; the rest is for parts that stay."""
+LINE = 2048
+"""Bytes that a fit takes for a row or column."""
+SPARE = 0.9
+"""Share of the free memory that is used."""
+
+
+def room(place: Any, shape: tuple[int, ...]) -> float:
+    """Return how many bytes entries may take on a device.
+
+    Parameters
+    ----------
+    place : torch.device
+    shape : tuple of int
+        Of the table, whose factors are there too.
+    """
+    limit = os.environ.get(LIMIT)
+    if limit is not None:
+        return float(limit)
+    if place.type != "cuda":
+        return math.inf
+    free, _ = torch.cuda.mem_get_info(place)
+    cached = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+    return SPARE * (free + cached) - LINE * sum(shape)
+
+
+def fits(data: LocalObservations, place: Any) -> bool:
+    """Return whether a fit on a device leaves all entries there."""
+    sent = 0 if data.y.device == place else 8 * len(data.shape)
+    needed = data.size * (WHOLE + sent + 4 * int(data.y.itemsize))
+    return needed <= room(place, data.shape)
+
+
+def place_of(data: LocalObservations) -> Any:
+    """Return the GPU that entries are to be fitted on: theirs, or one for pinned memory.
+
+    None if they are to be fitted where they are, without a GPU.
+    """
+    if data.index is None or not data.size:
+        return None
+    if data.y.is_cuda:
+        return data.y.device
+    return torch.device("cuda", torch.cuda.current_device()) if data.y.is_pinned() else None
+
+
+# ---- parts
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Shard):
+    """A shard whose entries are on the host, or on a GPU while it works on them.
+
+    Attributes
+    ----------
+    shared : dict
+        How the rows are shared out among programs: the same whenever the part is sent.
+    stays : bool
+        Whether it stays on the GPU.
+    """
+
+    shared: dict[int, Any] = field(default_factory=dict)
+    stays: bool = False
+
+    def sent(self, place: Any) -> Part:
+        """Return the part on a device; the copies are under way."""
+        others, y = (x.to(place, non_blocking=True) for x in (self.others, self.y))
+        return replace(self, others=others, y=y)
+
+    def kept(self) -> Part:
+        """Return the part with its entries on the host."""
+        there = {"others": pinned(self.others), "y": pinned(self.y)}
+        return replace(self, **there, shared={}, stays=False)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        kernels = backend(self.y)
+        if not self.size or kernels.name != "gpu":
+            return kernels.pattern(self.index, self.shape)
+        from ..kernels.gpu.backend import SortedPattern
+        from ..kernels.gpu.sorting import Sorted
+
+        entries = Sorted(None, (self.others,), self.starts, self.shared)
+        coordinates: Any = _Coordinates(self)
+        return SortedPattern(entries, self.mode, coordinates, self.shape)
+
+
+def pinned(x: Array) -> Array:
+    """Return an array in memory of the host that a GPU copies from on its own."""
+    there = empty(x.shape[0], x.dtype)
+    there.copy_(x)
+    return there
+
+
+def empty(size: int, dtype: Any) -> Array:
+    """Return pinned memory; plain memory where there is no GPU."""
+    return torch.empty(size, dtype=dtype, pin_memory=torch.cuda.is_available())
+
+
+class Stream(Workers):
+    """A GPU that parts are sent to, each while it works on the one before."""
+
+    threads = 1
+
+    def __init__(self, place: Any) -> None:
+        self.place = place
+        cuda: Any = torch.cuda
+        self._copies = cuda.Stream(place) if place.type == "cuda" else None
+
+    def compute(self, tasks: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def shuffle(self, *arguments: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def each(
+        self, work: Work, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], *shared: Any
+    ) -> list[Any]:
+        found: list[Any] = []
+        done, coming = None, self._sent(shards[0])
+        for k, mine in enumerate(own):
+            part, ready = coming
+            if done is not None:
+                done.synchronize()  # so that there are never more than two parts
+            if k + 1 < len(shards):
+                coming = self._sent(shards[k + 1])
+            if ready is not None:
+                torch.cuda.current_stream(self.place).wait_event(ready)
+            found.append(work(part, *mine, *shared))
+            if ready is not None:
+                done = torch.cuda.current_stream(self.place).record_event()
+        return found
+
+    def _sent(self, shard: Part) -> tuple[Part, Any]:
+        """A part on its way, and what happens when it has arrived."""
+        if self._copies is None:
+            return shard.sent(self.place), None
+        with torch.cuda.stream(self._copies):
+            part = shard.sent(self.place)
+        for x in (part.others, part.y):
+            # their memory is not used again before the work on them is done
+            x.record_stream(torch.cuda.current_stream(self.place))
+        return part, self._copies.record_event()
+
+    def derive(self, work: Work, shards: Sequence[Any], *shared: Any) -> list[Any]:
+        def back(part: Part, *arguments: Any) -> Part:
+            found: Part = work(part, *arguments)
+            return found.kept()
+
+        return self.each(back, shards, [()] * len(shards), *shared)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+# ---- observations
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedObservations(ShardedObservations):
+    """Values at coordinates, in parts on the host that a GPU works on."""
+
+    workers: Stream
+
+    @property
+    def example(self) -> Array:
+        return torch.empty(0, dtype=self.dtype, device=self.workers.place)
+
+    @property
+    def sent(self) -> int:
+        """How many of the entries do not stay on the GPU."""
+        sent = (sum(int(part.size) for part in parts if not part.stays) for parts in self.shards)
+        return max(sent)
+
+    def components(self) -> int:
+        # a few steps from any row nearly always lead everywhere
+        if "components" not in self._shared and self._all_reached():
+            self._shared["components"] = 1
+        return super().components()
+
+    def _all_reached(self) -> bool:
+        """Whether rows and columns with entries are all a few steps away from some row."""
+        seen = [self.counts(k) > 0 for k in (0, 1)]
+        reached = torch.zeros_like(seen[0])
+        reached[torch.argmax(seen[0].to(torch.int8))] = True
+        for step in range(6):
+            mode = 1 - step % 2
+            found = torch.cat(self.each(_next_to, mode, None, reached))
+            reached, before = found, reached
+            if bool((reached == seen[mode]).all() & (before == seen[1 - mode]).all()):
+                return True
+        return False
+
+    def dense(self) -> tuple[Array, Array]:
+        """Return values as a whole array, and how much each counts: of a small table."""
+        return self.gathered().dense()
+
+    def _refuse(self, what: str) -> Any:
+        raise NotImplementedError(
+            f"{what} of {self.size:,} entries that do not fit on the GPU: not streamed yet; fit "
+            "some of the rows, or fit NumPy arrays on the host"
+        )
+
+
+def _next_to(part: Part, reached: Array) -> Array:
+    """Return which slices of a part have an entry at what is reached of the other mode."""
+    sums = part.pattern.sums(reached[part.others].to(part.y.dtype), part.mode, part.y)
+    return sums > 0
+
+
+def streamed(data: LocalObservations, place: Any) -> StreamedObservations:
+    """Return entries in parts on the host, each twice: by row and by column.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        On the host or on a device.
+    place : torch.device
+        The GPU.
+    """
+    bytes_left = room(place, data.shape)
+    limit = WORKING * bytes_left / (PART + 4 * data.y.itemsize)
+    if limit < 1:
+        raise MemoryError(
+            f"the factors of a table of shape {data.shape} leave no room for entries on the GPU; "
+            "fit NumPy arrays on the host"
+        )
+    most = int(min(limit, data.size))
+    (rows, first), (columns, second) = (_parts(data, mode, place, most) for mode in (0, 1))
+    left = (1 - WORKING) * bytes_left
+    for k in range(max(len(rows), len(columns))):
+        for parts in (rows, columns):
+            taken = parts[k].size * (4 + data.y.itemsize) if k < len(parts) else 0
+            if 0 < taken <= left:
+                parts[k], left = replace(parts[k].sent(place), stays=True), left - taken
+    return StreamedObservations(
+        Stream(place), (rows, columns), (first, second), data.shape, data.size, data.y.dtype
+    )
+
+
+def _parts(
+    data: LocalObservations, mode: int, place: Any, most: int
+) -> tuple[list[Part], list[tuple[int, int]]]:
+    """The entries in parts of whole rows, or of whole columns, sorted: every one is moved twice."""
+    index, n, size = data.coordinates, data.shape[mode], data.size
+    chunks = [slice(s, min(s + most, size)) for s in range(0, size, most)]
+    counts = torch.zeros(n, dtype=torch.int64, device=place)
+    for chunk in chunks:
+        counts += torch.bincount(index[mode][chunk].to(place), minlength=n)
+    bounds = boundaries(counts.cpu().numpy(), math.ceil(size / most))
+    ends = torch.cumsum(counts, 0)[
+        torch.tensor([last - 1 for _, last in bounds], device=place)
+    ].tolist()
+    begins = [0, *ends[:-1]]
+    kinds = torch.int32, torch.int32, data.y.dtype
+    whole = [empty(size, dtype) for dtype in kinds]
+    filled = list(begins)
+    lasts = torch.tensor([last for _, last in bounds[:-1]], device=place)
+    for chunk in chunks:
+        columns = (index[mode], index[1 - mode], data.flat)
+        here = [x[chunk].to(place) for x in columns]
+        part, order = torch.sort(torch.searchsorted(lasts, here[0], right=True), stable=True)
+        lengths = torch.bincount(part, minlength=len(bounds)).tolist()
+        first = 0
+        for k, length in enumerate(lengths):
+            chosen = order[first : first + length]
+            for x, there in zip(here, whole, strict=True):
+                there[filled[k] : filled[k] + length] = x[chosen].to(there.dtype)
+            filled[k] += length
+            first += length
+    parts = []
+    for (first, last), a, b in zip(bounds, begins, ends, strict=True):
+        own, others, y = (x[a:b].to(place) for x in whole)
+        width = data.shape[1 - mode]
+        key, order = torch.sort((own.to(torch.int64) - first) * width + others, stable=True)
+        _refuse_repeated(key, first, width, mode)
+        starts = torch.searchsorted(key, width * torch.arange(last - first + 1, device=place))
+        for x, there in ((others, whole[1]), (y, whole[2])):
+            there[a:b] = x[order]
+        stored = whole[1][a:b], whole[2][a:b]
+        parts.append(Part(mode, first, data.shape, starts, *stored))  # type: ignore[arg-type]
+    return parts, bounds
+
+
+def _refuse_repeated(key: Array, first: int, width: int, mode: int) -> None:
+    again = torch.nonzero(key[1:] == key[:-1])[:, 0]
+    if again.shape[0]:
+        own, other = divmod(int(key[again[0]]), width)
+        pair = (own + first, other) if mode == 0 else (other, own + first)
+        raise DuplicateError(again.shape[0], pair)
+
+
+# ---- fits
+
+
+def fit(estimator: Any, data: LocalObservations, kind: Kind, X: Any = None) -> bool:
+    """Fit an estimator of a table on a GPU if its entries are not there, or leave no room there.
+
+    The model is where the entries are in the end.
+
+    Parameters
+    ----------
+    estimator : estimator
+    data : LocalObservations
+    kind : Kind
+    X : object
+        What the user passed, for callbacks.
+
+    Returns
+    -------
+    fitted : bool
+        False if there is nothing special about the entries.
+    """
+    place = place_of(data)
+    if place is None or (data.y.device == place and fits(data, place)):
+        return False
+    if fits(data, place):
+        known: Any = on_device(data, place)
+    else:
+        _refuse_options(estimator, data)
+        known = streamed(data, place)
+    earlier = getattr(estimator, "_model", None)
+    if earlier is not None:
+        estimator._model = earlier = _moved(earlier, place, earlier.observations)
+    try:
+        estimator._fit(known, kind, X=X)
+    finally:
+        found: Any = getattr(estimator, "_model", None)
+        if found is not earlier:
+            found._row_levels  # noqa: B018, found while the entries are on the GPU
+            estimator._publish(_moved(found, data.y.device, _seen(data, found.observations)))
+    if isinstance(known, StreamedObservations):
+        estimator.status_ += f"; {known.sent:,} of {data.size:,} entries were streamed to the GPU"
+    return True
+
+
+def _moved(model: Any, place: Any, observations: Any) -> Any:
+    """A model on another device, with observations that are where they should be."""
+    blank = LocalObservations(None, torch.empty(0), (0, 0))
+    known = model.__dict__
+    caches = {k: on_device(known[k], place) for k in (*CACHES, "_row_levels") if k in known}
+    other = replace(on_device(replace(model, observations=blank), place), observations=observations)
+    other.__dict__.update(caches)
+    return other
+
+
+def _seen(data: LocalObservations, known: Any) -> LocalObservations:
+    """The entries that a fit saw, on the device they came from."""
+    if not isinstance(known, StreamedObservations):
+        found: LocalObservations = on_device(known, data.y.device)
+        return found
+    held = unseen(known.choice)
+    return data if held is None else data.some(torch.nonzero(~held(data.coordinates))[:, 0])
+
+
+def _refuse_options(estimator: Any, data: LocalObservations) -> None:
+    """Say which options need all entries on the GPU at once."""
+    named = {
+        "outliers": estimator._outliers() is not None,
+        "weights": data.weight is not None,
+        "smooth": estimator._smooth in ("rows", "columns"),
+    }
+    for name, asked in named.items():
+        if asked:
+            raise NotImplementedError(
+                f"{data.size:,} entries do not fit on the GPU, and {name} needs all of them "
+                "there; leave it out, fit some of the rows, or fit NumPy arrays on the host"
+            )
