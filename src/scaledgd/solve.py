@@ -22,7 +22,7 @@ from .stopping import Record, Stop, StoppingRule, gradient_norm, loss_change, ti
 Array = Any
 
 
-Method = Callable[[Problem, State], tuple[Factors, Any] | tuple[Factors, Any, float]]
+Method = Callable[[Problem, State], tuple[Factors, Any]]
 Init = Callable[[Problem], Factors]
 Begun = Callable[[Problem], State]
 """A start that also says what the method remembers there."""
@@ -39,8 +39,8 @@ def iterate(
     factors : Factors
         The first iterate.
     method : callable
-        ``method(problem, state)`` returns the next factors, what the method wants to remember,
-        and the loss there if the method has found it out.
+        ``method(problem, state)`` returns the next factors, and what the method wants to
+        remember.
     t : int
         The number of the first iterate: where a run stopped, to continue there.
     memory : Memory, optional
@@ -58,15 +58,16 @@ def iterate(
     >>> [f"{float(state.value):.2g}" for state in itertools.islice(states, 3)]
     ['1', '0.016', '1.2e-05']
     """
-    known: list[float] = []
+    known: float | None = None
     while True:
         state = problem.linearize(factors, t, memory)
-        if known:
-            state = replace(state, known=known[0])
+        if known is not None:
+            state = replace(state, known=known)
         yield state  # metrics, callbacks and stopping rules run here, off the clock
         found = method(problem, state)
         state.view.forget()  # before the next residual is formed
-        factors, kept, *known = (found, None) if isinstance(found, Factors) else found
+        factors, kept = (found, None) if isinstance(found, Factors) else found
+        known = getattr(found, "loss", None)
         memory = kept if isinstance(kept, Memory) else replace(state.memory, method=kept)
         t += 1
 

@@ -132,3 +132,21 @@ class State:
         State
         """
         return replace(self, memory=replace(self.memory, method=method))
+
+
+class Found(tuple[Factors, Any]):
+    """The factors and the memory that a method returns, and the loss if it has come out on the way.
+
+    Parameters
+    ----------
+    factors : Factors
+    memory : object
+    loss : float, optional
+    """
+
+    loss: float | None
+
+    def __new__(cls, factors: Factors, memory: Any, loss: float | None = None) -> Found:
+        found = super().__new__(cls, (factors, memory))
+        found.loss = loss
+        return found

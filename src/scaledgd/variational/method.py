@@ -15,7 +15,7 @@ from ..factors import Bordered, LowRank
 from ..initialize import Seed
 from ..linalg import epsilon, is_complex, smallest
 from ..problems import Observed, Problem
-from ..state import State
+from ..state import Found, State
 from . import diagonal, full
 from .noise import column_noise, entry_noise, noise_of, one_noise
 from .posterior import Posterior, Rows, not_negative
@@ -67,7 +67,7 @@ class Variational:
 
     advice: ClassVar[str] = "begin closer to a fit, with `Alternating`, `grown` or `joint`"
 
-    def __call__(self, problem: Problem, state: State) -> Any:
+    def __call__(self, problem: Problem, state: State) -> Found:
         F = state.factors
         if not isinstance(F, LowRank | Bordered):
             raise TypeError(
@@ -102,8 +102,11 @@ class Variational:
         else:
             unsure = size.unsure_factors(F, posterior)
             posterior = one_noise(view.moved(F), F, posterior, unsure, floor)
-        frozen = isinstance(problem, Observed) and not problem.loss.least_squares
-        if isinstance(F.L, np.ndarray) or frozen:
+        if isinstance(problem, Observed) and not problem.loss.least_squares:
+            return posterior.balanced(F)  # the loss has yet to be frozen
+        if left is not None and view is state.view and view.plain:
+            return posterior.balanced(F, 0.5 * left.residual)
+        if isinstance(F.L, np.ndarray):
             return posterior.balanced(F)
         # what a device is asked for is asked for at once
         return posterior.balanced(F, state.view.moved(F).value)

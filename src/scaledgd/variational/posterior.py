@@ -12,6 +12,7 @@ from ..ambient import Ambient
 from ..factors import Bordered, LowRank
 from ..kernels import Sums
 from ..linalg import adjoint, epsilon, gram, larger, like, smallest, to_host
+from ..state import Found
 
 Array = Any
 Pair = tuple[Array, Array]
@@ -22,17 +23,22 @@ HOLD = 1e30
 
 
 class Left(NamedTuple):
-    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w."""
+    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w.
+
+    Also Σ w e² alone.
+    """
 
     squares: Any
     seen: Any
+    residual: Any
 
     @classmethod
     def after(cls, sums: Sums, noise: Any, like: Array) -> Left:
         """Return what is left after a block was solved for with some noise."""
         # a difference, of which rounding leaves no more than this
         residual = larger(sums.after, epsilon(like) * sums.before)
-        return cls(residual + noise * sums.from_rows + sums.from_others, sums.seen)
+        left = residual + noise * sums.from_rows + sums.from_others
+        return cls(left, sums.seen, residual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,32 +138,32 @@ class Posterior:
         ridge = self.noise / xp.where(known, prior, xp.ones_like(prior))
         return xp.where(known, ridge, xp.zeros_like(ridge) + HOLD)
 
-    def balanced(self, F: Rows, *also: Array) -> tuple[Any, ...]:
+    def balanced(self, F: Rows, loss: Array | None = None) -> Found:
         """Return factors of the same X whose second moments are diagonal and equal.
 
         Parameters
         ----------
         F : LowRank or Bordered
-        *also : 0-d arrays
-            What is to be read from a device on the way.
+        loss : 0-d array, optional
+            The loss of X, to be read from a device on the way.
 
         Returns
         -------
         factors : LowRank or Bordered
         posterior : Posterior
             That of the new factors; its noise is a number.
-        *also : float
         """
         xp, r = array_namespace(F.L), F.rank
         if not r:
-            return F, self, *map(float, also)
+            return Found(F, self, None if loss is None else float(loss))
         blocks, n = [F.L[:, :r], F.R[:, :r]], F.shape
         moments = [
             (gram(B) + S[:r, :r]) / size for B, S, size in zip(blocks, self.total, n, strict=True)
         ]
         # one array each way, because every copy makes a device wait
         flat = xp.astype(xp.reshape(xp.stack(moments), (-1,)), xp.float64)
-        few = [xp.reshape(xp.zeros_like(flat[0]) + x, (1,)) for x in (self.noise, *also)]
+        asked = [self.noise] if loss is None else [self.noise, loss]
+        few = [xp.reshape(xp.zeros_like(flat[0]) + x, (1,)) for x in asked]
         read = to_host(xp.concat([flat, *few]))
         size = np.float32 if epsilon(F.L) > 1e-10 else np.float64
         pair, numbers = read[: 2 * r * r].reshape(2, r, r).astype(size), read[2 * r * r :].tolist()
@@ -183,7 +189,7 @@ class Posterior:
         # the sum is computed again before it is used
         noise, *known = numbers
         fresh = replace(self, prior=prior, variance=variance, covariance=covariance, noise=noise)
-        return F.with_blocks(turned), fresh, *known
+        return Found(F.with_blocks(turned), fresh, *known)
 
     def kept(self, columns: tuple[Array, Array]) -> Posterior:
         """Return the posterior of some columns of the blocks.
