@@ -202,14 +202,18 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
     """Return errors of an estimate and of simple ones, as shares of the size of the truth.
 
     They are those of entries that were not seen; of all, if few were not seen or some are wrong.
-    Columns count equally. Simple estimates are medians where errors are expected.
+    Columns count equally, each in units of what is observed of it, truth and noise: a column
+    without any truth of its own would outweigh all others. Simple estimates are medians where
+    errors are expected.
     """
     judged = ~data.seen
     if recipe.robust or judged.sum() < FEW:
         judged = np.ones_like(judged)
-    unit = np.std(data.truth / recipe.scale, axis=0) if recipe.spread else None
     typical = float(np.std(data.truth / recipe.scale)) or 1.0
-    unit = typical if unit is None else np.where(unit > 0, unit, typical)
+    unit: Array = typical
+    if recipe.spread:
+        unit = np.hypot(np.std(data.truth / recipe.scale, axis=0), data.noise / recipe.scale)
+        unit = np.where(unit > 0, unit, typical)
 
     def size(off: Array) -> float:
         return float(np.sqrt(np.mean((off / recipe.scale / unit)[judged] ** 2)))

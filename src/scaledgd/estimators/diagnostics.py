@@ -12,6 +12,8 @@ import numpy as np
 from .fitting import degrees
 from .observations import Observations
 from .packing import host
+from .tucker import degrees as tensor_degrees
+from .vouching import FEWEST
 
 
 class DataWarning(UserWarning):
@@ -83,14 +85,83 @@ def mostly_rejected(model: Any) -> list[str]:
         gone = np.bincount(np.asarray(index), minlength=data.shape[mode])
         count = int(np.sum((2 * gone > seen) & (seen >= FEW)))
         if count:
-            name = ("row", "column")[mode] if len(data.shape) == 2 else f"slice of mode {mode}"
-            some = f"1 {name}" if count == 1 else f"{count} {name.replace(' ', 's ', 1)}"
-            some = some if count == 1 or " " in name else f"{count} {name}s"
+            some = _slices(count, mode, len(data.shape))
             found.append(
                 f"more than half of the entries of {some} count as outliers: the estimate there "
                 "rests on the others, and may be far off"
             )
     return found
+
+
+GROSS = 2.0
+"""Multiples of the threshold beyond which what is rejected is no tail of the noise."""
+EXPECTED = 0.5
+"""Slices led astray that are too many to keep quiet about."""
+
+
+def outvoted(model: Any) -> list[str]:
+    """Return in how many slices gross errors may outnumber what contradicts them.
+
+    A slice of m entries with r numbers to be found is led astray by more than (m − r) / 2 errors
+    that happen to agree, and none of them is rejected then. How often that many fall into one
+    slice follows from their share.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    if not hasattr(model, "outliers_"):
+        return []
+    from scipy.special import bdtrc
+
+    data, ranks, found = model._model.observations, _ranks(model), []
+    gross = np.abs(np.asarray(model.outliers_.data)) > GROSS * model.threshold_
+    share = float(np.sum(gross)) / max(1, data.size)
+    for mode, r in enumerate(ranks):
+        seen = np.rint(host(data.counts(mode))).astype(np.int64)
+        seen = seen[seen > 0]
+        chance = bdtrc(np.maximum(seen - r, 0) // 2, seen, share)
+        count = math.floor(float(np.sum(chance)) + 1 - EXPECTED)
+        if r and count:
+            found.append(
+                f"{100 * share:.1f} % of the observed entries are gross errors: in about "
+                f"{_slices(count, mode, len(data.shape))} they may outnumber the others, and "
+                "mislead the estimate there"
+            )
+    return found
+
+
+def unjudged(model: Any) -> list[str]:
+    """Return a doubt if entries are so few that none was held out to judge a fitted model by.
+
+    A fit that reproduces twice as many entries as it has degrees of freedom speaks for itself.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    data, ranks = model._model.observations, _ranks(model)
+    if data.size >= FEWEST or not any(ranks):
+        return []
+    free = tensor_degrees(ranks, data.shape)
+    exact = math.sqrt(max(0.0, model.noise_variance_)) <= 1e-6 * data.magnitude()
+    rejected = model.outliers_.nnz if hasattr(model, "outliers_") else 0
+    if exact and not rejected and data.size >= 2 * free:
+        return []
+    return [f"{data.size} observed entries are too few to check the estimates by some of them"]
+
+
+def _ranks(model: Any) -> tuple[int, ...]:
+    """The rank of every mode."""
+    return model.rank_ if isinstance(model.rank_, tuple) else (model.rank_,) * 2
+
+
+def _slices(count: int, mode: int, order: int) -> str:
+    """So many rows, columns, or slices of a mode."""
+    plural = "" if count == 1 else "s"
+    if order == 2:
+        return f"{count} {('row', 'column')[mode]}{plural}"
+    return f"{count} slice{plural} of mode {mode}"
 
 
 def undetermined(
