@@ -22,7 +22,7 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MULTIPLE
-from .robust import fit_robust, levels, rejecting, rejection, settle
+from .robust import fit_robust, levels, leverage, rejecting, rejection, settle, without_own
 from .robust_rank import robust_rank
 from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
@@ -60,6 +60,9 @@ DETERMINED = 0.5
 
 GROSS = 9.0
 """Squared error beyond which a held-out entry may be a gross error itself."""
+
+OWN = 0.9
+"""Share of a direction from which on a row or column has it to itself."""
 
 SHARE = 0.9
 """Part of the variance that the low-rank part explains at first."""
@@ -312,6 +315,7 @@ def _by_student(
     here, problem = session.with_reading(reading), normal.problem()
     how = Joint(most, SHARE, units is not None, FREEDOM)
     state = fit_joint(here, problem, normal, how.begun(normal, problem, start), how)
+    state = _without_errors_of_one(here, problem, normal, state, how)
     rank = table_factors(state).rank
     trail = [{"rank": rank, "why": "supported by the data"}]
     reading = replace(reading, trail=trail)
@@ -333,6 +337,45 @@ def _by_student(
 
     state, limit = settle(here, normal, state, wishes.outliers, refit)
     return TableFit(noisy, state, None, limit)
+
+
+def _without_errors_of_one(
+    session: Session, problem: Observed, data: LocalObservations, state: State, how: Joint
+) -> State:
+    """The fit without directions that explain the gross errors of one row or column, if any do.
+
+    A direction that a row has to itself says nothing about other rows. It is needed where the row
+    is unlike all others, and not where a few of its entries are wrong: then the fit is about as
+    likely without it.
+    """
+    F = table_factors(state)
+    if F.rank < 2 or max(float(x.max()) for x in leverage(F)) <= OWN:
+        return state
+    outcome, known = session.outcome.copy(), current(state)
+    fewer = table_factors(without_own(state, OWN))
+    first = Posterior.first(fewer, float(known.noise))
+    first = replace(first, columns=known.columns, weight=known.weight)
+    begun = problem.linearize(fewer).remembering(first)
+    again = fit_joint(session, problem, data, begun, replace(how, rank=fewer.rank))
+    lost = degrees(F.rank, data.shape) - degrees(table_factors(again).rank, data.shape)
+    if _likelihood(data, again) + lost >= _likelihood(data, state):
+        return again
+    session.outcome.become(outcome)
+    return state
+
+
+def _likelihood(data: LocalObservations, state: State) -> float:
+    """The logarithm of the likelihood of the residuals, by Cauchy's distribution."""
+    left = data.residual(table_factors(state))
+    xp = array_namespace(left.y)
+    deviation = 0 * left.flat + 1
+    columns = current(state).columns
+    if columns is not None:
+        deviation = xp.sqrt(xp.take(columns, left.coordinates[1]))
+    sizes = xp.abs(left.flat) / deviation
+    scale = max(float(xp.sort(sizes)[left.size // 2]), 1e-150)
+    each = xp.log(scale * deviation) + xp.log1p((sizes / scale) ** 2)
+    return -float(xp.sum(each))
 
 
 def _exact(
