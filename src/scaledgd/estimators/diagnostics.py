@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .fitting import degrees
-from .observations import Observations
+from .observations import MOST, Observations
 from .packing import host
 from .tucker import degrees as tensor_degrees
 from .vouching import FEWEST
@@ -29,8 +29,6 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-MOST = 1 / 3
-"""Share of entries that may be errors; if more are rejected, they are not."""
 SEVERAL = 0.1
 """Share of entries from which on a fit that reproduces the others is looked at."""
 

@@ -15,13 +15,12 @@ from ..state import State
 from ..variational import Posterior, Variational, current
 from .choosing import Reading
 from .comparing import better
-from .diagnostics import MOST
 from .fitting import degrees
 from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
 from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
-from .observations import MULTIPLE
+from .observations import MOST, MULTIPLE
 from .robust import fit_robust, levels, leverage, rejecting, rejection, settle, without_own
 from .robust_rank import robust_rank
 from .rules import beside_residual

@@ -19,7 +19,7 @@ from ..problems import Observed
 from ..state import State
 from ..stopping import StoppingRule
 from .journal import remembered
-from .observations import MULTIPLE, WITHIN, Observations
+from .observations import MOST, MULTIPLE, WITHIN, Observations
 from .packing import packable
 from .robust import Outliers, falling, levels, rejecting, threshold
 from .rules import beside_residual, change, settled, vanished
@@ -246,6 +246,15 @@ def supported(values: Any, ranks: Ranks, data: Observations, noise: float) -> Ra
     return possible(kept, data.shape)
 
 
+SLOWLY = 0.8
+"""Ratio of a threshold to the one before where it must not fall fast."""
+
+
+def _rejected(data: Observations, state: State) -> float:
+    """The share of the entries that a state rejects."""
+    return data.rejected(tucker_factors(state), threshold(state))[0]
+
+
 def _robust(
     session: Session, data: Observations, ranks: Ranks, outliers: Outliers, start: Tucker | None
 ) -> TensorFit:
@@ -254,6 +263,13 @@ def _robust(
     (least, fine), typical = levels(session, data), data.typical()
     first = _first_factors(problem, data, ranks) if start is None else start
     state = session.solve(problem, first, Alternating(), falling(least), stage="rejection")
+    share = _rejected(data, state)
+    if outliers == "auto" and share > MOST and not session.out_of_time:
+        # a threshold that falls fast may leave entries behind that are right
+        slow = data.problem(rejecting(data, outliers, SLOWLY))
+        again = session.solve(slow, first, Alternating(), falling(least), stage="rejection")
+        if _rejected(data, again) < share:
+            problem, state = slow, again
     floor = math.sqrt(epsilon(data.example)) * typical
     F, values = spectra(tucker_factors(state))
     limit = threshold(state)
