@@ -226,7 +226,7 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
             "offsets": size(both - data.truth),
         }
         if recipe.estimator == "MatrixCompletion" and not recipe.robust:
-            found["constant"] = _constants(data, estimate)
+            found["constant"] = _constants(recipe, data, estimate)
     return {k: float(f"{v:.4g}") for k, v in found.items()}
 
 
@@ -245,10 +245,13 @@ def simple(given: Array, robust: bool, scale: float) -> tuple[Array, Array]:
     return scale * np.broadcast_to(columns, X.shape), scale * (columns + rows)
 
 
-def _constants(data: Data, estimate: Array) -> float:
-    """How many columns, constant and seen several times, are not filled with their constant."""
+def _constants(recipe: Recipe, data: Data, estimate: Array) -> float:
+    """How many columns, constant and seen several times, are not filled with their constant.
+
+    Others may be constant by rounding, and their few entries equal by chance.
+    """
     wrong = 0
-    for j in range(data.given.shape[-1]):
+    for j in range(min(recipe.constants, data.given.shape[-1])):
         here = data.given[:, j]
         known = here[np.isfinite(here)]
         constant = len(known) >= 4 and np.ptp(known) == 0 and np.ptp(data.truth[:, j]) == 0

@@ -21,8 +21,9 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
-from .robust import fit_robust, levels, leverage, rejecting, rejection, settle, without_own
+from .robust import fit_robust, levels, rejecting, rejection, settle
 from .robust_rank import robust_rank
+from .robust_starts import carried, cauchy, continued, without_errors_of_one
 from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
@@ -60,9 +61,6 @@ DETERMINED = 0.5
 GROSS = 9.0
 """Squared error beyond which a held-out entry may be a gross error itself."""
 
-OWN = 0.9
-"""Share of a direction from which on a row or column has it to itself."""
-
 SHARE = 0.9
 """Part of the variance that the low-rank part explains at first."""
 
@@ -95,6 +93,7 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     part = _Part.of(session, data, wishes, most, seed)
     if part is None:
         return found
+    found = part.no_better(session, data, found, wishes, most, seed)
     if part.doubtful:
         exact = _by_ranks(session, data, wishes, seed)
         if exact is not None:
@@ -184,6 +183,38 @@ class _Part:
     def useless(self) -> bool:
         """Whether medians predict better."""
         return better(self.medians, self.errors)
+
+    def no_better(
+        self,
+        session: Session,
+        data: LocalObservations,
+        whole: TableFit,
+        wishes: Wishes,
+        most: int,
+        seed: int,
+    ) -> TableFit:
+        """Return a fit to all entries that explains them no worse than the one to most of them.
+
+        Otherwise the start led astray with all entries, where it did not with most of them.
+        """
+        free = degrees(table_factors(self.found.state).rank, data.shape)
+        if session.out_of_time or not all(map(_has_posterior, (self.found, whole))):
+            return whole
+        before = self.explained(data, whole)
+        if self.explained(data, self.found) <= before + free:
+            return whole
+        outcome = session.outcome.copy()
+        again = _by_student(session, data, wishes, most, seed, self.found)
+        if self.explained(data, again) > before + free:
+            return again
+        session.outcome.become(outcome)
+        return whole
+
+    def explained(self, data: LocalObservations, found: TableFit) -> float:
+        """The logarithm of the likelihood of all entries, in units of the columns."""
+        values = found.reading.values(table_factors(found.state), data.coordinates)
+        xp = array_namespace(values)
+        return cauchy((values - data.flat) / xp.take(self.unit, data.coordinates[1]))
 
     def in_time(
         self, session: Session, data: LocalObservations, whole: TableFit, mode: int
@@ -299,9 +330,14 @@ def _by_rejection(
 
 
 def _by_student(
-    session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
+    session: Session,
+    data: LocalObservations,
+    wishes: Wishes,
+    most: int,
+    seed: int,
+    other: TableFit | None = None,
 ) -> TableFit:
-    """Fit offsets of columns, factors, and noise with heavy tails."""
+    """Fit offsets of columns, factors, and noise with heavy tails; from another fit, if given."""
     assert wishes.outliers is not None
     scaled = wishes.scale == "columns" or (wishes.scale == "auto" and narrow(data))
     units = robust_column_units(data) if scaled else None
@@ -313,8 +349,11 @@ def _by_student(
     start = replace(blank, R=normal.medians(1)[:, None])
     here, problem = session.with_reading(reading), normal.problem()
     how = Joint(most, SHARE, units is not None, FREEDOM)
-    state = fit_joint(here, problem, normal, how.begun(normal, problem, start), how)
-    state = _without_errors_of_one(here, problem, normal, state, how)
+    begun = how.begun(normal, problem, start)
+    if other is not None:
+        begun = continued(normal, problem, carried(other, reading, start), begun)
+    state = fit_joint(here, problem, normal, begun, how)
+    state = without_errors_of_one(here, problem, normal, state, how)
     rank = table_factors(state).rank
     trail = [{"rank": rank, "why": "supported by the data"}]
     reading = replace(reading, trail=trail)
@@ -336,45 +375,6 @@ def _by_student(
 
     state, limit = settle(here, normal, state, wishes.outliers, refit)
     return TableFit(noisy, state, None, limit)
-
-
-def _without_errors_of_one(
-    session: Session, problem: Observed, data: LocalObservations, state: State, how: Joint
-) -> State:
-    """The fit without directions that explain the gross errors of one row or column, if any do.
-
-    A direction that a row has to itself says nothing about other rows. It is needed where the row
-    is unlike all others, and not where a few of its entries are wrong: then the fit is about as
-    likely without it.
-    """
-    F = table_factors(state)
-    if F.rank < 2 or max(float(x.max()) for x in leverage(F)) <= OWN:
-        return state
-    outcome, known = session.outcome.copy(), current(state)
-    fewer = table_factors(without_own(state, OWN))
-    first = Posterior.first(fewer, float(known.noise))
-    first = replace(first, columns=known.columns, weight=known.weight)
-    begun = problem.linearize(fewer).remembering(first)
-    again = fit_joint(session, problem, data, begun, replace(how, rank=fewer.rank))
-    lost = degrees(F.rank, data.shape) - degrees(table_factors(again).rank, data.shape)
-    if _likelihood(data, again) + lost >= _likelihood(data, state):
-        return again
-    session.outcome.become(outcome)
-    return state
-
-
-def _likelihood(data: LocalObservations, state: State) -> float:
-    """The logarithm of the likelihood of the residuals, by Cauchy's distribution."""
-    left = data.residual(table_factors(state))
-    xp = array_namespace(left.y)
-    deviation = 0 * left.flat + 1
-    columns = current(state).columns
-    if columns is not None:
-        deviation = xp.sqrt(xp.take(columns, left.coordinates[1]))
-    sizes = xp.abs(left.flat) / deviation
-    scale = max(float(xp.sort(sizes)[left.size // 2]), 1e-150)
-    each = xp.log(scale * deviation) + xp.log1p((sizes / scale) ** 2)
-    return -float(xp.sum(each))
 
 
 def _exact(
