@@ -139,6 +139,52 @@ def test_slices_of_outliers_are_named():
         sg.RobustPCA(random_state=0).fit(X)
 
 
+def test_errors_that_may_outnumber_the_others_are_spoken_of():
+    rng = np.random.default_rng(0)
+    truth = noisy((200, 3), 1, 0.0)[0]
+    wrong = rng.random(truth.shape) < 0.1
+    with pytest.warns(DataWarning, match=r"in about \d+ rows they may outnumber the others"):
+        sg.RobustPCA(1, random_state=0).fit(truth + 50 * wrong + 0.01 * rng.random(truth.shape))
+    truth = noisy((200, 40), 1, 0.0)[0]
+    wrong = rng.random(truth.shape) < 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        sg.RobustPCA(1, random_state=0).fit(truth + 50 * wrong + 0.01 * rng.random(truth.shape))
+
+
+@pytest.mark.parametrize("estimator", [sg.MatrixCompletion, sg.RobustPCA, sg.TensorCompletion])
+def test_too_few_entries_to_check_a_fit_are_spoken_of(estimator):
+    model = estimator(rank=1, center="none", random_state=0)
+    truth, X = noisy((4, 4), 1, 0.03)
+    with pytest.warns(DataWarning, match="16 observed entries are too few to check"):
+        model.fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        model.fit(truth)
+
+
+def test_a_robust_table_has_no_component_for_the_errors_of_one_row():
+    rng = np.random.default_rng(3)
+    truth, X = noisy((24, 32), 1, 1e-3)
+    X[10, [13, 29]] -= [100.0, 80.0]
+    X[rng.integers(0, 24, 6), rng.integers(0, 32, 6)] += 90.0
+    model = sg.RobustPCA(random_state=0).fit(np.where(rng.random(X.shape) < 0.75, X, np.nan))
+    assert model.rank_ == 1
+    assert np.sqrt(np.mean((model.reconstruct() - truth) ** 2)) < 1e-3
+
+
+def test_a_row_unlike_all_others_keeps_its_component():
+    rng = np.random.default_rng(0)
+    truth, X = noisy((60, 50), 2, 0.01)
+    X[:, 7] = truth[:, 7] = 5 * rng.standard_normal(60)
+    wrong = rng.random(X.shape) < 0.03
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        model = sg.RobustPCA(random_state=0).fit(X + 40 * wrong)
+    others = np.arange(50) != 7
+    assert np.sqrt(np.mean((model.reconstruct() - truth)[:, others] ** 2)) < 0.02
+
+
 def test_scales_that_are_asked_for_are_used_where_outliers_are():
     rng = np.random.default_rng(0)
     truth, X = noisy((50, 60), 1, 0.05)
@@ -221,6 +267,65 @@ CASES = {
         "noise": 0.00884534482906286,
         "seen": 0.15966229863235662,
         "kind": "float32",
+    },
+}
+
+
+CASES |= {
+    "a component was the gross errors of one row": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "rank": 22, "scale": "none", "smooth": "rows"},
+        "seed": 521736226,
+        "shape": (24, 32),
+        "noise": 0.0006680272564400861,
+        "seen": 0.7753721657536425,
+        "pattern": "blocks",
+        "outliers": 0.02016796220506445,
+        "kind": "float32",
+    },
+    "a fit to most entries explained all of them better": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 538093728,
+        "shape": (24, 19),
+        "offset": 2.5801470057890987,
+        "seen": 0.7890658252888348,
+        "outliers": 0.1052086628453637,
+        "scale": 1e-09,
+    },
+    "a threshold fell so fast that half of the entries were rejected": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0},
+        "seed": 1397777534,
+        "shape": (11, 8, 4, 4),
+        "rank": 4,
+        "seen": 0.929418497305837,
+        "pattern": "power law",
+        "scale": 1e150,
+        "memory": 0.99,
+    },
+    "residuals of large slices were interpolated into small ones": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 25489600,
+        "shape": (17, 7, 30),
+        "rank": 3,
+        "decay": 3.0,
+        "noise": 0.08749133090858739,
+        "offset": 11.441945418051276,
+        "spread": 4.241735166511575,
+    },
+    "one entry was held out to choose by": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0},
+        "seed": 2012983185,
+        "shape": (2, 2, 3, 4),
+        "decay": 1.0,
+        "seen": 0.6495532394735148,
+        "pattern": "blocks",
+        "constants": 2,
+        "kind": "float32",
+        "form": "masked",
     },
 }
 

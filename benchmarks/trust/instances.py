@@ -281,6 +281,7 @@ def made(recipe: Recipe) -> Data:
     size = np.std(truth, axis=0) + unit
     values = values + wrong * rng.choice([-1, 1], truth.shape) * size * rng.uniform(5, 50)
     seen, noise = _pattern(rng, recipe), recipe.noise * unit
+    noise[: recipe.constants] = 0
     if recipe.kind == "int64":
         truth, values, noise = np.rint(10 * truth), np.rint(10 * values), 10 * noise
     values, truth, noise = (recipe.scale * x for x in (values, truth, noise))
