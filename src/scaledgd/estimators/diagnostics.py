@@ -13,6 +13,7 @@ from .fitting import degrees
 from .observations import MOST, Observations
 from .packing import host
 from .tucker import degrees as tensor_degrees
+from .units import robust_column_units
 from .vouching import FEWEST
 
 
@@ -77,11 +78,15 @@ def mostly_rejected(model: Any) -> list[str]:
     """
     if not hasattr(model, "outliers_"):
         return []
-    data, found = model._model.observations, []
-    for mode, index in enumerate(model.outliers_.coords):
-        seen = host(data.counts(mode))
-        gone = np.bincount(np.asarray(index), minlength=data.shape[mode])
-        count = int(np.sum((2 * gone > seen) & (seen >= FEW)))
+    data = model._model.observations
+    places = [np.asarray(index) for index in model.outliers_.coords]
+    if not any(_mostly(data, index, mode) for mode, index in enumerate(places)):
+        return []
+    # what is small beside the data is no matter for a warning, rejected or not
+    gross = _gross(model)
+    found = []
+    for mode, index in enumerate(places):
+        count = _mostly(data, index[gross], mode)
         if count:
             some = _slices(count, mode, len(data.shape))
             found.append(
@@ -89,6 +94,22 @@ def mostly_rejected(model: Any) -> list[str]:
                 "rests on the others, and may be far off"
             )
     return found
+
+
+def _mostly(data: Observations, index: Any, mode: int) -> int:
+    """How many slices have more than half of their entries among some."""
+    seen = host(data.counts(mode))
+    gone = np.bincount(index, minlength=data.shape[mode])
+    return int(np.sum((2 * gone > seen) & (seen >= FEW)))
+
+
+def _gross(model: Any) -> Any:
+    """Which outliers of a fitted model are larger than what columns deviate by."""
+    data, found = model._model.observations, model.outliers_
+    sizes = np.abs(np.asarray(found.data))
+    if len(data.shape) > 2:
+        return sizes > data.typical()
+    return sizes > host(robust_column_units(data).scale)[np.asarray(found.coords[1])]
 
 
 GROSS = 2.0
@@ -108,12 +129,13 @@ def outvoted(model: Any) -> list[str]:
     ----------
     model : estimator
     """
-    if not hasattr(model, "outliers_"):
+    if not hasattr(model, "outliers_") or not model.outliers_.nnz:
         return []
     from scipy.special import bdtrc
 
     data, ranks, found = model._model.observations, _ranks(model), []
     gross = np.abs(np.asarray(model.outliers_.data)) > GROSS * model.threshold_
+    gross &= _gross(model)
     share = float(np.sum(gross)) / max(1, data.size)
     for mode, r in enumerate(ranks):
         seen = np.rint(host(data.counts(mode))).astype(np.int64)
