@@ -173,6 +173,22 @@ def test_a_robust_table_has_no_component_for_the_errors_of_one_row():
     assert np.sqrt(np.mean((model.reconstruct() - truth) ** 2)) < 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:not converged")
+def test_large_tables_with_errors_are_judged_by_some_rows():
+    rng = np.random.default_rng(0)
+    X = 5 * rng.standard_normal(200) + 0.001 * rng.standard_normal((1000, 200))
+    X[:, :20] = 1000 * rng.standard_normal((1000, 2)) @ rng.standard_normal((2, 20))
+    assert X.size > 100_000
+    with pytest.warns(DataWarning, match="means of columns predict held-out entries better"):
+        sg.RobustPCA(2, center="none", scale="none", random_state=0).fit(X)
+    truth, good = noisy((1000, 200), 2, 0.1)
+    for Y in (good, good.T):
+        Y = np.where(rng.random(Y.shape) < 0.03, 40.0, Y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DataWarning)
+            sg.RobustPCA(2, center="both", scale="rows", random_state=0).fit(Y)
+
+
 def test_a_row_unlike_all_others_keeps_its_component():
     rng = np.random.default_rng(0)
     truth, X = noisy((60, 50), 2, 0.01)
@@ -315,6 +331,14 @@ CASES |= {
         "offset": 11.441945418051276,
         "spread": 4.241735166511575,
     },
+    "ranks too large reproduced the data in many ways": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0, "rank": 3},
+        "seed": 1262024679,
+        "shape": (2, 4, 12),
+        "seen": 0.9854712885486354,
+        "memory": 0.5,
+    },
     "one entry was held out to choose by": {
         "estimator": "TensorCompletion",
         "options": {"random_state": 0},
@@ -346,6 +370,32 @@ def test_an_interrupt_while_data_are_read_has_a_word(kind, monkeypatch):
     monkeypatch.setattr(tensors, "read_tensor", interrupted)
     with pytest.raises(KeyboardInterrupt, match="nothing is fitted"):
         getattr(sg, kind)(interrupt="return").fit(np.ones((4, 3)))
+
+
+@pytest.mark.parametrize("estimator", [sg.TensorCompletion, sg.TensorRobustPCA])
+@pytest.mark.parametrize("value", [0.0, 7.0, -1e-9])
+@pytest.mark.parametrize("shape", [(16, 1), (4, 5, 6), (1, 1)])
+@pytest.mark.filterwarnings("ignore::scaledgd.estimators.diagnostics.DataWarning")
+def test_a_tensor_whose_entries_are_equal_is_a_constant(estimator, value, shape):
+    X = np.full(shape, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = estimator(rank=1, center="none", random_state=0).fit(X)
+        assert np.all(np.isfinite(model.interval(([0], [0], [0])[: X.ndim])))
+    np.testing.assert_allclose(model.reconstruct(), X, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::scaledgd.estimators.diagnostics.DataWarning")
+def test_two_entries_of_a_tensor_have_finite_errors():
+    X = np.full((1, 10, 7), np.nan)
+    X[0, 3, 2], X[0, 4, 5] = 1e3, -2e3
+    for seed in range(5):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            model = sg.TensorCompletion(random_state=seed).fit(X)
+            values, std = model.predict_entries(np.nonzero(np.ones(X.shape)), return_std=True)
+        assert np.all(np.isfinite(values))
+        assert not np.any(np.isnan(std))
 
 
 def test_a_loss_that_vanished_and_came_back_has_no_rate():

@@ -168,7 +168,8 @@ def unjudged(model: Any) -> list[str]:
     rejected = model.outliers_.nnz if hasattr(model, "outliers_") else 0
     if exact and not rejected and data.size >= 2 * free:
         return []
-    return [f"{data.size} observed entries are too few to check the estimates by some of them"]
+    some = "1 observed entry is" if data.size == 1 else f"{data.size} observed entries are"
+    return [f"{some} too few to check the estimates by some of them"]
 
 
 def _ranks(model: Any) -> tuple[int, ...]:

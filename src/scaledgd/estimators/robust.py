@@ -191,7 +191,7 @@ def _anew(
         for mode, share in enumerate(shares):
             if bool(xp.any(share > 0.5)):
                 chosen = xp.nonzero(share > 0.5)[0]
-                only = _only(F, mode, chosen)
+                only = only_some(F, mode, chosen)
                 part = data.slices(mode, chosen)
                 other = part.rows_without_outliers(only, mode, threshold(state))
                 B = _put(F.blocks[mode], chosen, other.blocks[mode])
@@ -202,7 +202,7 @@ def _anew(
     return repair
 
 
-def _only(F: Bordered, mode: int, chosen: Array) -> Bordered:
+def only_some(F: Bordered, mode: int, chosen: Array) -> Bordered:
     """Factors of some rows (or columns) of X."""
     xp = array_namespace(F.L)
     if mode == 0:

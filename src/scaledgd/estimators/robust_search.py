@@ -22,6 +22,7 @@ from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
 from .robust import fit_robust, levels, rejecting, rejection, settle
+from .robust_judging import bounded, useless
 from .robust_rank import robust_rank
 from .robust_starts import carried, cauchy, continued, without_errors_of_one
 from .rules import beside_residual
@@ -38,7 +39,7 @@ LARGEST_RANK = 20
 """Largest rank that is begun with."""
 
 JUDGED = 100_000
-"""Entries above which a fit is not judged on held-out entries."""
+"""Entries above which a fit is judged by some of its slices, and not fitted again."""
 
 ENOUGH = 60
 """Held-out entries that are enough to judge a fit by."""
@@ -57,9 +58,6 @@ PLENTY = 1.5
 
 DETERMINED = 0.5
 """Degrees of freedom per entry up to which a rank that is given can be told from gross errors."""
-
-GROSS = 9.0
-"""Squared error beyond which a held-out entry may be a gross error itself."""
 
 SHARE = 0.9
 """Part of the variance that the low-rank part explains at first."""
@@ -85,11 +83,13 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
         wishes = replace(wishes, rank=None)  # an upper bound that says nothing
     most = most if wishes.rank is None else min(wishes.rank, *data.shape)
     found = _plain(session, data, wishes, most, seed)
-    # a video is not judged, and what moves slowly in it is no background
+    # what moves slowly in a video is no background
     small = _by_columns(wishes) and whole_covariances(data, most)
     modes = smooth_modes(data, wishes.smooth) if small or wishes.smooth != "auto" else ()
-    if session.out_of_time or (data.size > JUDGED and not modes):
+    if session.out_of_time:
         return found
+    if data.size > JUDGED and not modes:
+        return doubted(found) if useless(data, found, seed) else found
     part = _Part.of(session, data, wishes, most, seed)
     if part is None:
         return found
@@ -167,11 +167,11 @@ class _Part:
                 break
         if not parts:
             return None
-        medians = _bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
+        medians = bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
         return replace(parts[0], errors=xp.concat([p.errors for p in parts]), medians=medians)
 
     def judged(self, estimates: Array) -> Array:
-        return _bounded(squared(self.test, estimates, self.unit))
+        return bounded(squared(self.test, estimates, self.unit))
 
     @property
     def doubtful(self) -> bool:
@@ -236,11 +236,6 @@ class _Part:
         threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
         return TableFit(replace(reading, trail=trail), state, None, threshold, timed)
-
-
-def _bounded(squares: Array) -> Array:
-    """Squared errors, none of which counts more than a gross error."""
-    return array_namespace(squares).where(squares < GROSS, squares, GROSS + 0 * squares)
 
 
 def _has_posterior(found: TableFit) -> bool:

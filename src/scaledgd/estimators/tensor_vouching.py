@@ -14,16 +14,13 @@ from .compression import unfolded
 from .local_observations import LocalObservations
 from .observations import MULTIPLE
 from .tensor_model import TensorReading, centred
-from .tucker import TensorFit, degrees, possible
+from .tucker import PLENTY, TensorFit, degrees, possible
 from .vouching import DOUBT, OFFSETS, Pairs, middles
 
 Array = Any
 
 LARGE = 500_000
 """Number of entries above which a fit of given ranks is judged by the densest part."""
-
-PLENTY = 3
-"""Entries per degree of freedom that are plenty, and that a judgement by a part takes."""
 
 GROSS = 20.0
 """Squared error, in units of their median, beyond which an entry may be a gross error itself: three

@@ -156,15 +156,37 @@ def fit_ranks(
         F = spectra(tucker_factors(state))[0]
         return TensorFit(F, _noise(problem.linearize(F), data, F.ranks), ridge_noise=noise)
     if 2 * float(state.value) <= _rounding(data) * zero:
+        state = _simplest(session, problem, data, state)
         F, values = spectra(tucker_factors(state))
         kept = _exact_ranks(values, data)
-        if kept != ranks:
+        if kept != F.ranks:
             cut_down = cut(F, kept)
             state = session.solve(problem, cut_down, Alternating(), _rules(session), stage="cut")
             F = spectra(tucker_factors(state))[0]
         free = max(data.size - degrees(kept, data.shape), 1)
         return TensorFit(F, 2 * float(state.value) / free)
     return _noisy(session, problem, state, data)
+
+
+def _simplest(session: Session, problem: Observed, data: Observations, state: State) -> State:
+    """The fit of least ranks that reproduces the data, unless they determine that of larger ones.
+
+    Where entries are not plenty, ranks that are too large reproduce them in many ways.
+    """
+    ranks = tucker_factors(state).ranks
+    if data.complete or data.size >= PLENTY * degrees(ranks, data.shape):
+        return state
+    zero, last, outcome = 2 * float(problem.value_at_zero), ranks, session.outcome.copy()
+    for size in range(1, max(ranks)):
+        fewer = possible(tuple(min(size, r) for r in ranks), data.shape)
+        if fewer == last or session.out_of_time:
+            continue
+        last = fewer
+        simple = _least_squares(session, problem, data, fewer, None)
+        if 2 * float(simple.value) <= _rounding(data) * zero:
+            return simple
+        session.outcome.become(outcome)
+    return state
 
 
 def _rounding(data: Observations) -> float:
@@ -297,6 +319,9 @@ def _robust(
 
 
 # ---- ranks that the data choose
+
+PLENTY = 3
+"""Entries per degree of freedom from which on a fit that reproduces them is the only one."""
 
 QUICK = 1e-6
 """Tolerance above which a fit only serves to compare ranks, and need not be finished."""
