@@ -163,16 +163,6 @@ def test_too_few_entries_to_check_a_fit_are_spoken_of(estimator):
         model.fit(truth)
 
 
-def test_a_robust_table_has_no_component_for_the_errors_of_one_row():
-    rng = np.random.default_rng(3)
-    truth, X = noisy((24, 32), 1, 1e-3)
-    X[10, [13, 29]] -= [100.0, 80.0]
-    X[rng.integers(0, 24, 6), rng.integers(0, 32, 6)] += 90.0
-    model = sg.RobustPCA(random_state=0).fit(np.where(rng.random(X.shape) < 0.75, X, np.nan))
-    assert model.rank_ == 1
-    assert np.sqrt(np.mean((model.reconstruct() - truth) ** 2)) < 1e-3
-
-
 @pytest.mark.filterwarnings("ignore:not converged")
 def test_large_tables_with_errors_are_judged_by_some_rows():
     rng = np.random.default_rng(0)
@@ -396,6 +386,16 @@ def test_two_entries_of_a_tensor_have_finite_errors():
             values, std = model.predict_entries(np.nonzero(np.ones(X.shape)), return_std=True)
         assert np.all(np.isfinite(values))
         assert not np.any(np.isnan(std))
+
+
+def test_residuals_that_vanish_have_a_likelihood():
+    from scaledgd.estimators.robust_starts import cauchy
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in (np.float32, np.float64):
+            nothing, one = np.zeros(5, dtype=kind), np.eye(1, 5, dtype=kind)[0]
+            assert cauchy(nothing) > cauchy(one) > cauchy(one + 1)
 
 
 def test_a_loss_that_vanished_and_came_back_has_no_rate():

@@ -9,6 +9,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
+from ..linalg import smallest
 from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, current
@@ -23,6 +24,9 @@ from .session import Session
 from .timed import FREEDOM
 
 Array = Any
+
+TINY = 1e-100
+"""The least residual that counts, in units of the columns."""
 
 OWN = 0.9
 """Share of a direction from which on a row or column has it to itself."""
@@ -84,8 +88,8 @@ def cauchy(residual: Array) -> float:
     residual : array of shape (m,)
     """
     xp = array_namespace(residual)
-    sizes, count = xp.abs(residual), int(residual.shape[0])
-    scale = max(float(xp.sort(sizes)[count // 2]), 1e-150)
+    sizes, count = xp.astype(xp.abs(residual), xp.float64), int(residual.shape[0])
+    scale = max(float(xp.sort(sizes)[count // 2]), TINY)
     return -float(xp.sum(xp.log1p((sizes / scale) ** 2))) - count * math.log(scale)
 
 
@@ -129,7 +133,7 @@ def continued(data: LocalObservations, problem: Observed, F: Bordered, first: St
         Where a fit begins that has no other to continue from.
     """
     left = data.residual(F)
-    noise = max(data.residual_scale(F) ** 2, 1e-300)
-    weight = (FREEDOM + 1) / (FREEDOM + left.y**2 / noise)
+    noise = max(data.residual_scale(F) ** 2, smallest(left.y))
+    weight = (FREEDOM + 1) * noise / (FREEDOM * noise + left.y**2)
     known = replace(Posterior.first(F, noise), columns=current(first).columns, weight=weight)
     return problem.linearize(F).remembering(known)
