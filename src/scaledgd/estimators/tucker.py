@@ -232,18 +232,20 @@ def _least_squares(
     return best
 
 
-def _noisy(session: Session, problem: Observed, state: State, data: Observations) -> TensorFit:
+def _noisy(
+    session: Session, problem: Observed, state: State, data: Observations, most: int = 10
+) -> TensorFit:
     """Find a ridge from the noise, and the ranks that the noise does not explain."""
     F, values = spectra(tucker_factors(state))
     noise = _noise(state, data, F.ranks)
-    share, rounds = (1e-3, 10) if session.tol < QUICK else (1e-2, 2)
+    share, rounds, sweeps = (1e-3, most, 100) if session.tol < QUICK else (1e-2, 2, 30)
     for _ in range(rounds):
         kept = supported(values, F.ranks, data, noise)
         smaller = kept != F.ranks
         F = cut(F, kept)
         held = replace(problem, ridge=ridges(F, noise))
         rules = [beside_residual(share), change(session.tol)]
-        state = session.solve(held, F, Alternating(), rules, 100, stage="ridge")
+        state = session.solve(held, F, Alternating(), rules, sweeps, stage="ridge")
         plain = problem.linearize(state.factors)
         F, values = spectra(tucker_factors(state))
         last, noise = noise, _noise(plain, data, F.ranks)
@@ -309,7 +311,8 @@ def _robust(
             if noise and abs(limit - last) <= 1e-3 * last:
                 break
         fixed = data.problem(HardTrim(limit))
-        fit = _noisy(session, fixed, fixed.linearize(F), data)
+        # what is rejected changes between turns, so none of them need be finished
+        fit = _noisy(session, fixed, fixed.linearize(F), data, 3)
         F, noise = fit.factors, fit.noise / WITHIN
         if outliers != "auto":
             # a fraction may reject far more than outliers
