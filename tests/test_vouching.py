@@ -329,6 +329,18 @@ CASES |= {
         "seen": 0.9854712885486354,
         "memory": 0.5,
     },
+    "columns of three entries were not seen to be unlike": {
+        "options": {"random_state": 0},
+        "seed": 814304280,
+        "shape": (3, 260),
+        "rank": 3,
+        "noise": 0.0565045335707963,
+        "offset": 0.12948379638248006,
+        "spread": 3.0,
+        "seen": 0.9336241319358926,
+        "constants": 1,
+        "kind": "int64",
+    },
     "one entry was held out to choose by": {
         "estimator": "TensorCompletion",
         "options": {"random_state": 0},
