@@ -131,24 +131,33 @@ def outvoted(model: Any) -> list[str]:
     """
     if not hasattr(model, "outliers_") or not model.outliers_.nnz:
         return []
+    gross = np.abs(np.asarray(model.outliers_.data)) > GROSS * model.threshold_
+    if not any(_misled(model, gross)[1]):
+        return []
+    # what is small beside the data is no matter for a warning; a look at all of them takes memory
+    share, counts = _misled(model, gross & _gross(model))
+    modes = model._model.observations.shape
+    return [
+        f"{100 * share:.1f} % of the observed entries are gross errors: in about "
+        f"{_slices(count, mode, len(modes))} they may outnumber the others, and mislead the "
+        "estimate there"
+        for mode, count in enumerate(counts)
+        if count
+    ]
+
+
+def _misled(model: Any, gross: Any) -> tuple[float, list[int]]:
+    """The share of gross errors, and in how many slices of every mode they outnumber the others."""
     from scipy.special import bdtrc
 
-    data, ranks, found = model._model.observations, _ranks(model), []
-    gross = np.abs(np.asarray(model.outliers_.data)) > GROSS * model.threshold_
-    gross &= _gross(model)
+    data, counts = model._model.observations, []
     share = float(np.sum(gross)) / max(1, data.size)
-    for mode, r in enumerate(ranks):
+    for mode, r in enumerate(_ranks(model)):
         seen = np.rint(host(data.counts(mode))).astype(np.int64)
         seen = seen[seen > 0]
-        chance = bdtrc(np.maximum(seen - r, 0) // 2, seen, share)
-        count = math.floor(float(np.sum(chance)) + 1 - EXPECTED)
-        if r and count:
-            found.append(
-                f"{100 * share:.1f} % of the observed entries are gross errors: in about "
-                f"{_slices(count, mode, len(data.shape))} they may outnumber the others, and "
-                "mislead the estimate there"
-            )
-    return found
+        chance = bdtrc(np.maximum(seen - r, 0) // 2, seen, share) if r else 0.0
+        counts.append(math.floor(float(np.sum(chance)) + 1 - EXPECTED))
+    return share, counts
 
 
 def unjudged(model: Any) -> list[str]:
