@@ -21,6 +21,8 @@ PATTERNS = ("uniform", "power law", "blocks")
 LABELLED = {"frame": "pandas", "polars": "polars", "xarray": "xarray"}
 """Forms that need a library, and which."""
 LARGEST = 300
+ROUNDING = 12**-0.5
+"""Deviation of what rounding to integers adds."""
 
 
 @dataclass(frozen=True)
@@ -281,9 +283,10 @@ def made(recipe: Recipe) -> Data:
     size = np.std(truth, axis=0) + unit
     values = values + wrong * rng.choice([-1, 1], truth.shape) * size * rng.uniform(5, 50)
     seen, noise = _pattern(rng, recipe), recipe.noise * unit
-    noise[: recipe.constants] = 0
     if recipe.kind == "int64":
-        truth, values, noise = np.rint(10 * truth), np.rint(10 * values), 10 * noise
+        truth, values = np.rint(10 * truth), np.rint(10 * values)
+        noise = np.hypot(10 * noise, ROUNDING)
+    noise[: recipe.constants] = 0
     values, truth, noise = (recipe.scale * x for x in (values, truth, noise))
     given = np.where(seen, values, np.nan)
     if recipe.kind == "float32":
