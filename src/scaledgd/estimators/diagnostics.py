@@ -14,7 +14,6 @@ from .observations import MOST, Observations
 from .packing import host
 from .tucker import degrees as tensor_degrees
 from .units import robust_column_units
-from .vouching import FEWEST
 
 
 class DataWarning(UserWarning):
@@ -152,7 +151,7 @@ def _misled(model: Any, gross: Any) -> tuple[float, list[int]]:
 
     data, counts = model._model.observations, []
     share = float(np.sum(gross)) / max(1, data.size)
-    for mode, r in enumerate(_ranks(model)):
+    for mode, r in enumerate(_numbers(model)):
         seen = np.rint(host(data.counts(mode))).astype(np.int64)
         seen = seen[seen > 0]
         chance = bdtrc(np.maximum(seen - r, 0) // 2, seen, share) if r else 0.0
@@ -170,7 +169,7 @@ def unjudged(model: Any) -> list[str]:
     model : estimator
     """
     data, ranks = model._model.observations, _ranks(model)
-    if data.size >= FEWEST or not any(ranks):
+    if data.size >= model._fewest or not any(ranks):
         return []
     free = tensor_degrees(ranks, data.shape)
     exact = math.sqrt(max(0.0, model.noise_variance_)) <= 1e-6 * data.magnitude()
@@ -179,6 +178,15 @@ def unjudged(model: Any) -> list[str]:
         return []
     some = "1 observed entry is" if data.size == 1 else f"{data.size} observed entries are"
     return [f"{some} too few to check the estimates by some of them"]
+
+
+def _numbers(model: Any) -> tuple[int, ...]:
+    """How many numbers of every slice are to be found: its part of the factors, and its offset."""
+    ranks = _ranks(model)
+    if not any(ranks) or len(ranks) > 2:
+        return ranks
+    sides = (("rows", "both"), ("columns", "both"))
+    return tuple(r + (model.center_ in own) for r, own in zip(ranks, sides, strict=True))
 
 
 def _ranks(model: Any) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ from .plausible import ColumnValues
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
-from .vouching import DOUBT, against
+from .vouching import DOUBT, FEWEST, against
 
 Array = Any
 
@@ -104,6 +104,11 @@ class EntrywiseEstimator(LowRankEstimator):
         if self.diagnostics_:
             warn("; ".join(self.diagnostics_), DataWarning)
         model.observations.forget()
+
+    @property
+    def _fewest(self) -> int:
+        """The number of entries below which none are held out."""
+        return FEWEST
 
     def _diagnosed(self) -> list[str]:
         """Return what the data cannot determine."""
