@@ -341,6 +341,18 @@ CASES |= {
         "constants": 1,
         "kind": "int64",
     },
+    "factors of a robust tensor were not finite": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0},
+        "seed": 1984186516,
+        "shape": (4, 1, 30),
+        "offset": 3.4353496532427235,
+        "seen": 0.13053372934267324,
+        "outliers": 0.007166406597000297,
+        "constants": 2,
+        "kind": "float32",
+        "form": "entries",
+    },
     "one entry was held out to choose by": {
         "estimator": "TensorCompletion",
         "options": {"random_state": 0},

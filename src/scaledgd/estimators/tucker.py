@@ -274,6 +274,11 @@ SLOWLY = 0.8
 """Ratio of a threshold to the one before where it must not fall fast."""
 
 
+def _finite(F: Tucker) -> bool:
+    xp = array_namespace(F.core)
+    return all(bool(xp.all(xp.isfinite(B))) for B in F.blocks)
+
+
 def _rejected(data: Observations, state: State) -> float:
     """The share of the entries that a state rejects."""
     return data.rejected(tucker_factors(state), threshold(state))[0]
@@ -295,6 +300,11 @@ def _robust(
         if _rejected(data, again) < share:
             problem, state = slow, again
     floor = math.sqrt(epsilon(data.example)) * typical
+    if not _finite(tucker_factors(state)):
+        # few entries, of which the fit rejects those that it has lost: nothing is known of them
+        F = _nothing(data)
+        scale = data.residual_scale(F)
+        return TensorFit(F, scale**2, max(MULTIPLE * scale, floor))
     F, values = spectra(tucker_factors(state))
     limit = threshold(state)
     if limit <= fine:
