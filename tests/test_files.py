@@ -3,6 +3,8 @@
 import io
 import os
 import pickle
+import random
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -424,3 +426,16 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
 def test_two_thousand_spoilt_models():
     for what, value, most in reliability.mutations(2000):
         assert value <= most or what.startswith("seconds"), what
+
+
+@pytest.mark.parametrize("kind", ["not finite", "wrong shape"])
+def test_no_array_of_a_model_is_taken_as_it_comes(tmp_path, kind):
+    """Covariances of columns, and the noise in the history, were."""
+    original, path = str(tmp_path / "model.npz"), str(tmp_path / "other.npz")
+    reliability.small_model(original)
+    rng = random.Random(0)
+    for _ in range(60):
+        shutil.copy(original, path)
+        reliability.mutate(path, kind, rng)
+        with pytest.raises(sg.FileError):
+            sg.load(path)

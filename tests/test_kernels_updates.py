@@ -260,3 +260,8 @@ def test_sweeps_are_the_same_to_the_bit_for_every_number_of_threads(full):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_factors_whose_squares_vanish_beside_each_other_have_sizes():
+    tiny = 1e-100 * np.eye(5, 2)
+    assert np.allclose(cpp._sizes(tiny, np.zeros(2)), 1e-200, rtol=1e-12, atol=0)

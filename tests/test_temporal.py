@@ -1,5 +1,6 @@
 """Gaussian chains, priors of series, and tables in time, against dense linear algebra."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -326,6 +327,17 @@ def fitted(table, rank, sweeps=8, freedom=None):
     for k in range(sweeps):
         model, rows = swept(table, model, rows, k % 4 == 0)
     return model, rows
+
+
+def test_a_fit_that_has_not_begun_has_no_memory():
+    empty = np.zeros((6, 3))
+    table = Table(empty, empty + 1, Times(np.ones(5)), np.zeros((6, 0)))
+    none = [np.zeros((m, 2, 2)) for m in (6, 3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model, rows = begun(table, np.zeros((6, 2)), np.zeros((3, 2)), tuple(none), np.ones(3))
+    assert np.all(rows.L == 0)
+    assert np.all(np.isfinite(model.R))
 
 
 def test_sweeps_find_the_lengths_of_components():

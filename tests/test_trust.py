@@ -80,6 +80,15 @@ def test_errors_are_those_of_what_was_not_seen():
     assert 0.5 < found["means"] < 2
 
 
+def test_a_column_of_nothing_but_noise_does_not_outweigh_the_others():
+    recipe = Recipe(shape=(40, 5), spread=0.1, noise=0.1, seen=0.5, seed=4)
+    data = made(recipe)
+    truth = np.where(np.arange(5) == 2, 1e-9 * data.truth, data.truth)
+    found = errors(recipe, replace(data, truth=truth), truth + 0.03)
+    assert found["error"] < 0.3
+    assert found["error"] < found["means"]
+
+
 @pytest.mark.parametrize(
     ("change", "failures"),
     [

@@ -139,6 +139,58 @@ def test_slices_of_outliers_are_named():
         sg.RobustPCA(random_state=0).fit(X)
 
 
+def test_errors_that_may_outnumber_the_others_are_spoken_of():
+    rng = np.random.default_rng(0)
+    truth = noisy((200, 3), 1, 0.0)[0]
+    wrong = rng.random(truth.shape) < 0.1
+    with pytest.warns(DataWarning, match=r"in about \d+ rows they may outnumber the others"):
+        sg.RobustPCA(1, random_state=0).fit(truth + 50 * wrong + 0.01 * rng.random(truth.shape))
+    truth = noisy((200, 40), 1, 0.0)[0]
+    wrong = rng.random(truth.shape) < 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        sg.RobustPCA(1, random_state=0).fit(truth + 50 * wrong + 0.01 * rng.random(truth.shape))
+
+
+@pytest.mark.parametrize("estimator", [sg.MatrixCompletion, sg.RobustPCA, sg.TensorCompletion])
+def test_too_few_entries_to_check_a_fit_are_spoken_of(estimator):
+    model = estimator(rank=1, center="none", random_state=0)
+    truth, X = noisy((4, 4), 1, 0.03)
+    with pytest.warns(DataWarning, match="16 observed entries are too few to check"):
+        model.fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        model.fit(truth)
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+def test_large_tables_with_errors_are_judged_by_some_rows():
+    rng = np.random.default_rng(0)
+    X = 5 * rng.standard_normal(200) + 0.001 * rng.standard_normal((1000, 200))
+    X[:, :20] = 1000 * rng.standard_normal((1000, 2)) @ rng.standard_normal((2, 20))
+    assert X.size > 100_000
+    with pytest.warns(DataWarning, match="means of columns predict held-out entries better"):
+        sg.RobustPCA(2, center="none", scale="none", random_state=0).fit(X)
+    good = noisy((1000, 200), 2, 0.1)[1]
+    for Y in (good, good.T):
+        Y = np.where(rng.random(Y.shape) < 0.03, 40.0, Y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DataWarning)
+            sg.RobustPCA(2, center="both", scale="rows", random_state=0).fit(Y)
+
+
+def test_a_row_unlike_all_others_keeps_its_component():
+    rng = np.random.default_rng(0)
+    truth, X = noisy((60, 50), 2, 0.01)
+    X[:, 7] = truth[:, 7] = 5 * rng.standard_normal(60)
+    wrong = rng.random(X.shape) < 0.03
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        model = sg.RobustPCA(random_state=0).fit(X + 40 * wrong)
+    others = np.arange(50) != 7
+    assert np.sqrt(np.mean((model.reconstruct() - truth)[:, others] ** 2)) < 0.02
+
+
 def test_scales_that_are_asked_for_are_used_where_outliers_are():
     rng = np.random.default_rng(0)
     truth, X = noisy((50, 60), 1, 0.05)
@@ -225,6 +277,97 @@ CASES = {
 }
 
 
+CASES |= {
+    "a component was the gross errors of one row": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "rank": 22, "scale": "none", "smooth": "rows"},
+        "seed": 521736226,
+        "shape": (24, 32),
+        "noise": 0.0006680272564400861,
+        "seen": 0.7753721657536425,
+        "pattern": "blocks",
+        "outliers": 0.02016796220506445,
+        "kind": "float32",
+    },
+    "a fit to most entries explained all of them better": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 538093728,
+        "shape": (24, 19),
+        "offset": 2.5801470057890987,
+        "seen": 0.7890658252888348,
+        "outliers": 0.1052086628453637,
+        "scale": 1e-09,
+    },
+    "a threshold fell so fast that half of the entries were rejected": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0},
+        "seed": 1397777534,
+        "shape": (11, 8, 4, 4),
+        "rank": 4,
+        "seen": 0.929418497305837,
+        "pattern": "power law",
+        "scale": 1e150,
+        "memory": 0.99,
+    },
+    "residuals of large slices were interpolated into small ones": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 25489600,
+        "shape": (17, 7, 30),
+        "rank": 3,
+        "decay": 3.0,
+        "noise": 0.08749133090858739,
+        "offset": 11.441945418051276,
+        "spread": 4.241735166511575,
+    },
+    "ranks too large reproduced the data in many ways": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0, "rank": 3},
+        "seed": 1262024679,
+        "shape": (2, 4, 12),
+        "seen": 0.9854712885486354,
+        "memory": 0.5,
+    },
+    "columns of three entries were not seen to be unlike": {
+        "options": {"random_state": 0},
+        "seed": 814304280,
+        "shape": (3, 260),
+        "rank": 3,
+        "noise": 0.0565045335707963,
+        "offset": 0.12948379638248006,
+        "spread": 3.0,
+        "seen": 0.9336241319358926,
+        "constants": 1,
+        "kind": "int64",
+    },
+    "factors of a robust tensor were not finite": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0},
+        "seed": 1984186516,
+        "shape": (4, 1, 30),
+        "offset": 3.4353496532427235,
+        "seen": 0.13053372934267324,
+        "outliers": 0.007166406597000297,
+        "constants": 2,
+        "kind": "float32",
+        "form": "entries",
+    },
+    "one entry was held out to choose by": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0},
+        "seed": 2012983185,
+        "shape": (2, 2, 3, 4),
+        "decay": 1.0,
+        "seen": 0.6495532394735148,
+        "pattern": "blocks",
+        "constants": 2,
+        "kind": "float32",
+        "form": "masked",
+    },
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_failed_once(name):
     assert verdict(Recipe(**CASES[name]))["failures"] == []
@@ -241,6 +384,42 @@ def test_an_interrupt_while_data_are_read_has_a_word(kind, monkeypatch):
     monkeypatch.setattr(tensors, "read_tensor", interrupted)
     with pytest.raises(KeyboardInterrupt, match="nothing is fitted"):
         getattr(sg, kind)(interrupt="return").fit(np.ones((4, 3)))
+
+
+@pytest.mark.parametrize("estimator", [sg.TensorCompletion, sg.TensorRobustPCA])
+@pytest.mark.parametrize("value", [0.0, 7.0, -1e-9])
+@pytest.mark.parametrize("shape", [(16, 1), (4, 5, 6), (1, 1)])
+@pytest.mark.filterwarnings("ignore::scaledgd.estimators.diagnostics.DataWarning")
+def test_a_tensor_whose_entries_are_equal_is_a_constant(estimator, value, shape):
+    X = np.full(shape, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = estimator(rank=1, center="none", random_state=0).fit(X)
+        assert np.all(np.isfinite(model.interval(([0], [0], [0])[: X.ndim])))
+    np.testing.assert_allclose(model.reconstruct(), X, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::scaledgd.estimators.diagnostics.DataWarning")
+def test_two_entries_of_a_tensor_have_finite_errors():
+    X = np.full((1, 10, 7), np.nan)
+    X[0, 3, 2], X[0, 4, 5] = 1e3, -2e3
+    for seed in range(5):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            model = sg.TensorCompletion(random_state=seed).fit(X)
+            values, std = model.predict_entries(np.nonzero(np.ones(X.shape)), return_std=True)
+        assert np.all(np.isfinite(values))
+        assert not np.any(np.isnan(std))
+
+
+def test_residuals_that_vanish_have_a_likelihood():
+    from scaledgd.estimators.robust_starts import cauchy
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in (np.float32, np.float64):
+            nothing, one = np.zeros(5, dtype=kind), np.eye(1, 5, dtype=kind)[0]
+            assert cauchy(nothing) > cauchy(one) > cauchy(one + 1)
 
 
 def test_a_loss_that_vanished_and_came_back_has_no_rate():

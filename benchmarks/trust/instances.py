@@ -21,6 +21,8 @@ PATTERNS = ("uniform", "power law", "blocks")
 LABELLED = {"frame": "pandas", "polars": "polars", "xarray": "xarray"}
 """Forms that need a library, and which."""
 LARGEST = 300
+ROUNDING = 12**-0.5
+"""Deviation of what rounding to integers adds."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +139,15 @@ class Data:
         For regression.
     free : int
         Degrees of freedom of the truth.
+    noise : array of shape (n_d,), or 0
+        The size of the noise of every column.
     """
 
     truth: Array
     given: Array
     design: Array | None
     free: int
+    noise: Array = 0.0
 
     @property
     def seen(self) -> Array:
@@ -277,14 +282,16 @@ def made(recipe: Recipe) -> Data:
     wrong[..., : recipe.constants] = False
     size = np.std(truth, axis=0) + unit
     values = values + wrong * rng.choice([-1, 1], truth.shape) * size * rng.uniform(5, 50)
-    seen = _pattern(rng, recipe)
+    seen, noise = _pattern(rng, recipe), recipe.noise * unit
     if recipe.kind == "int64":
         truth, values = np.rint(10 * truth), np.rint(10 * values)
-    values, truth = recipe.scale * values, recipe.scale * truth
+        noise = np.hypot(10 * noise, ROUNDING)
+    noise[: recipe.constants] = 0
+    values, truth, noise = (recipe.scale * x for x in (values, truth, noise))
     given = np.where(seen, values, np.nan)
     if recipe.kind == "float32":
         given = given.astype(np.float32)
-    return Data(truth, given, None, free)
+    return Data(truth, given, None, free, noise)
 
 
 def _low_rank(rng: Any, recipe: Recipe) -> Array:

@@ -202,14 +202,18 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
     """Return errors of an estimate and of simple ones, as shares of the size of the truth.
 
     They are those of entries that were not seen; of all, if few were not seen or some are wrong.
-    Columns count equally. Simple estimates are medians where errors are expected.
+    Columns count equally, each in units of what is observed of it, truth and noise: a column
+    without any truth of its own would outweigh all others. Simple estimates are medians where
+    errors are expected.
     """
     judged = ~data.seen
     if recipe.robust or judged.sum() < FEW:
         judged = np.ones_like(judged)
-    unit = np.std(data.truth / recipe.scale, axis=0) if recipe.spread else None
     typical = float(np.std(data.truth / recipe.scale)) or 1.0
-    unit = typical if unit is None else np.where(unit > 0, unit, typical)
+    unit: Array = typical
+    if recipe.spread:
+        unit = np.hypot(np.std(data.truth / recipe.scale, axis=0), data.noise / recipe.scale)
+        unit = np.where(unit > 0, unit, typical)
 
     def size(off: Array) -> float:
         return float(np.sqrt(np.mean((off / recipe.scale / unit)[judged] ** 2)))
@@ -222,7 +226,7 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
             "offsets": size(both - data.truth),
         }
         if recipe.estimator == "MatrixCompletion" and not recipe.robust:
-            found["constant"] = _constants(data, estimate)
+            found["constant"] = _constants(recipe, data, estimate)
     return {k: float(f"{v:.4g}") for k, v in found.items()}
 
 
@@ -241,10 +245,13 @@ def simple(given: Array, robust: bool, scale: float) -> tuple[Array, Array]:
     return scale * np.broadcast_to(columns, X.shape), scale * (columns + rows)
 
 
-def _constants(data: Data, estimate: Array) -> float:
-    """How many columns, constant and seen several times, are not filled with their constant."""
+def _constants(recipe: Recipe, data: Data, estimate: Array) -> float:
+    """How many columns, constant and seen several times, are not filled with their constant.
+
+    Others may be constant by rounding, and their few entries equal by chance.
+    """
     wrong = 0
-    for j in range(data.given.shape[-1]):
+    for j in range(min(recipe.constants, data.given.shape[-1])):
         here = data.given[:, j]
         known = here[np.isfinite(here)]
         constant = len(known) >= 4 and np.ptp(known) == 0 and np.ptp(data.truth[:, j]) == 0

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from .base import SHAPES
+from .choosing import FEWEST
 from .dask import any_dask
 from .matrix_estimator import MatrixEstimator
 
@@ -100,6 +101,11 @@ class MatrixCompletion(MatrixEstimator):
     outliers: Any = field(default=None, metadata=SHAPES)
     non_negative: bool = field(default=False, metadata=SHAPES)
     smooth: str = field(default="auto", metadata=SHAPES)
+
+    @property
+    def _fewest(self) -> int:
+        plain = self.outliers is None and self.ridge == "auto" and not self.non_negative
+        return FEWEST if plain else super()._fewest
 
     def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
         """Fill the holes of rows, which may be new.

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from .fitting import degrees
-from .observations import Observations
+from .observations import MOST, Observations
 from .packing import host
+from .tucker import degrees as tensor_degrees
+from .units import robust_column_units
 
 
 class DataWarning(UserWarning):
@@ -27,8 +29,6 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-MOST = 1 / 3
-"""Share of entries that may be errors; if more are rejected, they are not."""
 SEVERAL = 0.1
 """Share of entries from which on a fit that reproduces the others is looked at."""
 
@@ -77,20 +77,129 @@ def mostly_rejected(model: Any) -> list[str]:
     """
     if not hasattr(model, "outliers_"):
         return []
-    data, found = model._model.observations, []
-    for mode, index in enumerate(model.outliers_.coords):
-        seen = host(data.counts(mode))
-        gone = np.bincount(np.asarray(index), minlength=data.shape[mode])
-        count = int(np.sum((2 * gone > seen) & (seen >= FEW)))
+    data = model._model.observations
+    places = [np.asarray(index) for index in model.outliers_.coords]
+    if not any(_mostly(data, index, mode) for mode, index in enumerate(places)):
+        return []
+    # what is small beside the data is no matter for a warning, rejected or not
+    gross = _gross(model)
+    found = []
+    for mode, index in enumerate(places):
+        count = _mostly(data, index[gross], mode)
         if count:
-            name = ("row", "column")[mode] if len(data.shape) == 2 else f"slice of mode {mode}"
-            some = f"1 {name}" if count == 1 else f"{count} {name.replace(' ', 's ', 1)}"
-            some = some if count == 1 or " " in name else f"{count} {name}s"
+            some = _slices(count, mode, len(data.shape))
             found.append(
                 f"more than half of the entries of {some} count as outliers: the estimate there "
                 "rests on the others, and may be far off"
             )
     return found
+
+
+def _mostly(data: Observations, index: Any, mode: int) -> int:
+    """How many slices have more than half of their entries among some."""
+    seen = host(data.counts(mode))
+    gone = np.bincount(index, minlength=data.shape[mode])
+    return int(np.sum((2 * gone > seen) & (seen >= FEW)))
+
+
+def _gross(model: Any) -> Any:
+    """Which outliers of a fitted model are larger than what columns deviate by."""
+    data, found = model._model.observations, model.outliers_
+    sizes = np.abs(np.asarray(found.data))
+    if len(data.shape) > 2:
+        return sizes > data.typical()
+    return sizes > host(robust_column_units(data).scale)[np.asarray(found.coords[1])]
+
+
+GROSS = 2.0
+"""Multiples of the threshold beyond which what is rejected is no tail of the noise."""
+EXPECTED = 0.5
+"""Slices led astray that are too many to keep quiet about."""
+
+
+def outvoted(model: Any) -> list[str]:
+    """Return in how many slices gross errors may outnumber what contradicts them.
+
+    A slice of m entries with r numbers to be found is led astray by more than (m − r) / 2 errors
+    that happen to agree, and none of them is rejected then. How often that many fall into one
+    slice follows from their share.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    if not hasattr(model, "outliers_") or not model.outliers_.nnz:
+        return []
+    gross = np.abs(np.asarray(model.outliers_.data)) > GROSS * model.threshold_
+    if not any(_misled(model, gross)[1]):
+        return []
+    # what is small beside the data is no matter for a warning; a look at all of them takes memory
+    share, counts = _misled(model, gross & _gross(model))
+    modes = model._model.observations.shape
+    return [
+        f"{100 * share:.1f} % of the observed entries are gross errors: in about "
+        f"{_slices(count, mode, len(modes))} they may outnumber the others, and mislead the "
+        "estimate there"
+        for mode, count in enumerate(counts)
+        if count
+    ]
+
+
+def _misled(model: Any, gross: Any) -> tuple[float, list[int]]:
+    """The share of gross errors, and in how many slices of every mode they outnumber the others."""
+    from scipy.special import bdtrc
+
+    data, counts = model._model.observations, []
+    share = float(np.sum(gross)) / max(1, data.size)
+    for mode, r in enumerate(_numbers(model)):
+        seen = np.rint(host(data.counts(mode))).astype(np.int64)
+        seen = seen[seen > 0]
+        chance = bdtrc(np.maximum(seen - r, 0) // 2, seen, share) if r else 0.0
+        counts.append(math.floor(float(np.sum(chance)) + 1 - EXPECTED))
+    return share, counts
+
+
+def unjudged(model: Any) -> list[str]:
+    """Return a doubt if entries are so few that none was held out to judge a fitted model by.
+
+    A fit that reproduces twice as many entries as it has degrees of freedom speaks for itself.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    data, ranks = model._model.observations, _ranks(model)
+    if data.size >= model._fewest or not any(ranks):
+        return []
+    free = tensor_degrees(ranks, data.shape)
+    exact = math.sqrt(max(0.0, model.noise_variance_)) <= 1e-6 * data.magnitude()
+    rejected = model.outliers_.nnz if hasattr(model, "outliers_") else 0
+    if exact and not rejected and data.size >= 2 * free:
+        return []
+    some = "1 observed entry is" if data.size == 1 else f"{data.size} observed entries are"
+    return [f"{some} too few to check the estimates by some of them"]
+
+
+def _numbers(model: Any) -> tuple[int, ...]:
+    """How many numbers of every slice are to be found: its part of the factors, and its offset."""
+    ranks = _ranks(model)
+    if not any(ranks) or len(ranks) > 2:
+        return ranks
+    sides = (("rows", "both"), ("columns", "both"))
+    return tuple(r + (model.center_ in own) for r, own in zip(ranks, sides, strict=True))
+
+
+def _ranks(model: Any) -> tuple[int, ...]:
+    """The rank of every mode."""
+    return model.rank_ if isinstance(model.rank_, tuple) else (model.rank_,) * 2
+
+
+def _slices(count: int, mode: int, order: int) -> str:
+    """So many rows, columns, or slices of a mode."""
+    plural = "" if count == 1 else "s"
+    if order == 2:
+        return f"{count} {('row', 'column')[mode]}{plural}"
+    return f"{count} slice{plural} of mode {mode}"
 
 
 def undetermined(

@@ -14,7 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 from .. import checks
 from .base import LowRankEstimator
 from .dask import as_array, is_frame
-from .diagnostics import DataWarning, mostly_rejected, too_many_rejected, undetermined, warn
+from .diagnostics import (
+    DataWarning,
+    mostly_rejected,
+    outvoted,
+    too_many_rejected,
+    undetermined,
+    unjudged,
+    warn,
+)
 from .entry_table import EntryTable
 from .local_observations import LocalObservations
 from .models import EntrywiseModel
@@ -24,7 +32,7 @@ from .plausible import ColumnValues
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
-from .vouching import DOUBT, against
+from .vouching import DOUBT, FEWEST, against
 
 Array = Any
 
@@ -97,6 +105,11 @@ class EntrywiseEstimator(LowRankEstimator):
             warn("; ".join(self.diagnostics_), DataWarning)
         model.observations.forget()
 
+    @property
+    def _fewest(self) -> int:
+        """The number of entries below which none are held out."""
+        return FEWEST
+
     def _diagnosed(self) -> list[str]:
         """Return what the data cannot determine."""
         rank = self.rank_
@@ -107,10 +120,11 @@ class EntrywiseEstimator(LowRankEstimator):
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         if against(model.trail) == DOUBT:
             found.append(f"{DOUBT}: do not rely on it, and leave rank, center and scale open")
+        found += unjudged(self)
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")
-        return found + ([] if rejected else mostly_rejected(self))
+        return found + ([] if rejected else mostly_rejected(self) or outvoted(self))
 
     def _same_library(self, data: LocalObservations) -> None:
         if not same_library(data, self._model.observations):

@@ -142,11 +142,13 @@ def fit_joint(
     fewer = supported(state, how.rank, least)
     if how.freedom is not None:
         fewer = shared(state, how.rank)
-    if table_factors(fewer).rank < table_factors(state).rank:
-        rules = _rules(replace(how, sweeps=how.sweeps // 2))
-        width = sum(B.shape[1] for B in fewer.factors.blocks)
-        state = session.solve(problem, fewer, method, rules, stage="cut") if width else fewer
-    return state
+    if table_factors(fewer).rank == table_factors(state).rank:
+        return state
+    width = sum(B.shape[1] for B in fewer.factors.blocks)
+    if not width or session.out_of_time:
+        return fewer
+    rules = _rules(replace(how, sweeps=how.sweeps // 2))
+    return session.solve(problem, fewer, method, rules, stage="cut")
 
 
 def _rules(how: Joint) -> list[StoppingRule]:

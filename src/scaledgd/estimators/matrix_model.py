@@ -426,6 +426,10 @@ class MatrixModel(EntrywiseModel):
                 shaped(p.prior[k], (width,), least=0)
                 shaped(p.variance[k], (n, width), least=0)
                 shaped(p.total[k], (width, width))
+            if p.covariance is not None:
+                rows, columns = p.covariance
+                shaped(rows, (n1 if rows.shape[0] else 0, widths[0], widths[0]))
+                shaped(columns, (n2, widths[1], widths[1]))
 
 
 SIDES = ("row", "column")

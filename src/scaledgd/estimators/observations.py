@@ -22,6 +22,9 @@ from ..problems import Observed
 Array = Any
 Model = LowRank | Bordered | Tucker
 
+MOST = 1 / 3
+"""Share of entries that may be errors; if more are rejected, they are not."""
+
 MULTIPLE = 3.0
 """Standard deviations beyond which a residual counts as an outlier."""
 

@@ -173,10 +173,10 @@ def rejection(
                 break
         else:
             break
-    own = max(float(x.max()) for x in _leverage(table_factors(state)))
+    own = max(float(x.max()) for x in leverage(table_factors(state)))
     if own > 0.9 and min(data.shape) > 20 * rank > 20 and threshold(state) > fine:
         # a component still explains the outliers of one row or column: drop it
-        state = run(_without_own(state, 0.9).factors)
+        state = run(without_own(state, 0.9).factors)
     return state
 
 
@@ -191,7 +191,7 @@ def _anew(
         for mode, share in enumerate(shares):
             if bool(xp.any(share > 0.5)):
                 chosen = xp.nonzero(share > 0.5)[0]
-                only = _only(F, mode, chosen)
+                only = only_some(F, mode, chosen)
                 part = data.slices(mode, chosen)
                 other = part.rows_without_outliers(only, mode, threshold(state))
                 B = _put(F.blocks[mode], chosen, other.blocks[mode])
@@ -202,7 +202,7 @@ def _anew(
     return repair
 
 
-def _only(F: Bordered, mode: int, chosen: Array) -> Bordered:
+def only_some(F: Bordered, mode: int, chosen: Array) -> Bordered:
     """Factors of some rows (or columns) of X."""
     xp = array_namespace(F.L)
     if mode == 0:
@@ -305,7 +305,7 @@ def settle(
 # ---- components that explain outliers
 
 
-def _leverage(F: Bordered) -> list[Array]:
+def leverage(F: Bordered) -> list[Array]:
     """How much of a direction every row, and every column, has to itself, from 0 to 1."""
     xp = array_namespace(F.L)
     spans = (xp.linalg.qr(B[:, : F.rank])[0] for B in F.blocks)
@@ -314,10 +314,10 @@ def _leverage(F: Bordered) -> list[Array]:
 
 def _concentrated(F: Bordered) -> bool:
     """Whether some row or column has a direction nearly to itself, as one of outliers would."""
-    return any(float(x.max()) > 0.25 for x in _leverage(F))
+    return any(float(x.max()) > 0.25 for x in leverage(F))
 
 
-def _without_own(state: State, most: float) -> State:
+def without_own(state: State, most: float) -> State:
     """Drop the directions that a row or column has to itself.
 
     They explain the outliers of that row or column, and not the table.
@@ -325,7 +325,7 @@ def _without_own(state: State, most: float) -> State:
     F = table_factors(state)
     xp, r = array_namespace(F.L), F.rank
     blocks = []
-    for B, x in zip(F.blocks, _leverage(F), strict=True):
+    for B, x in zip(F.blocks, leverage(F), strict=True):
         inside = xp.where((x > most)[:, None], xp.zeros_like(B[:, :r]), B[:, :r])
         blocks.append(xp.concat([inside, B[:, r:]], axis=1))
     U, s, V = singular(F.with_blocks(tuple(blocks)))
@@ -335,6 +335,6 @@ def _without_own(state: State, most: float) -> State:
 
 def _spread_out(state: State) -> State:
     """Replace such directions by what the residual shows most."""
-    fewer = _without_own(state, 0.25)
+    fewer = without_own(state, 0.25)
     lost = table_factors(state).rank - table_factors(fewer).rank
     return state.moved(widened(fewer, lost))  # its threshold goes on falling

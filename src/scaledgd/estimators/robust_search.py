@@ -15,15 +15,16 @@ from ..state import State
 from ..variational import Posterior, Variational, current
 from .choosing import Reading
 from .comparing import better
-from .diagnostics import MOST
 from .fitting import degrees
 from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
 from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
-from .observations import MULTIPLE
+from .observations import MOST, MULTIPLE
 from .robust import fit_robust, levels, rejecting, rejection, settle
+from .robust_judging import bounded, useless
 from .robust_rank import robust_rank
+from .robust_starts import carried, cauchy, continued, without_errors_of_one
 from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
@@ -38,7 +39,7 @@ LARGEST_RANK = 20
 """Largest rank that is begun with."""
 
 JUDGED = 100_000
-"""Entries above which a fit is not judged on held-out entries."""
+"""Entries above which a fit is judged by some of its slices, and not fitted again."""
 
 ENOUGH = 60
 """Held-out entries that are enough to judge a fit by."""
@@ -57,9 +58,6 @@ PLENTY = 1.5
 
 DETERMINED = 0.5
 """Degrees of freedom per entry up to which a rank that is given can be told from gross errors."""
-
-GROSS = 9.0
-"""Squared error beyond which a held-out entry may be a gross error itself."""
 
 SHARE = 0.9
 """Part of the variance that the low-rank part explains at first."""
@@ -85,14 +83,17 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
         wishes = replace(wishes, rank=None)  # an upper bound that says nothing
     most = most if wishes.rank is None else min(wishes.rank, *data.shape)
     found = _plain(session, data, wishes, most, seed)
-    # a video is not judged, and what moves slowly in it is no background
+    # what moves slowly in a video is no background
     small = _by_columns(wishes) and whole_covariances(data, most)
     modes = smooth_modes(data, wishes.smooth) if small or wishes.smooth != "auto" else ()
-    if session.out_of_time or (data.size > JUDGED and not modes):
+    if session.out_of_time:
         return found
+    if data.size > JUDGED and not modes:
+        return doubted(found) if useless(data, found, seed) else found
     part = _Part.of(session, data, wishes, most, seed)
     if part is None:
         return found
+    found = part.no_better(session, data, found, wishes, most, seed)
     if part.doubtful:
         exact = _by_ranks(session, data, wishes, seed)
         if exact is not None:
@@ -166,11 +167,11 @@ class _Part:
                 break
         if not parts:
             return None
-        medians = _bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
+        medians = bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
         return replace(parts[0], errors=xp.concat([p.errors for p in parts]), medians=medians)
 
     def judged(self, estimates: Array) -> Array:
-        return _bounded(squared(self.test, estimates, self.unit))
+        return bounded(squared(self.test, estimates, self.unit))
 
     @property
     def doubtful(self) -> bool:
@@ -182,6 +183,38 @@ class _Part:
     def useless(self) -> bool:
         """Whether medians predict better."""
         return better(self.medians, self.errors)
+
+    def no_better(
+        self,
+        session: Session,
+        data: LocalObservations,
+        whole: TableFit,
+        wishes: Wishes,
+        most: int,
+        seed: int,
+    ) -> TableFit:
+        """Return a fit to all entries that explains them no worse than the one to most of them.
+
+        Otherwise the start led astray with all entries, where it did not with most of them.
+        """
+        free = degrees(table_factors(self.found.state).rank, data.shape)
+        if session.out_of_time or not all(map(_has_posterior, (self.found, whole))):
+            return whole
+        before = self.explained(data, whole)
+        if self.explained(data, self.found) <= before + free:
+            return whole
+        outcome = session.outcome.copy()
+        again = _by_student(session, data, wishes, most, seed, self.found)
+        if self.explained(data, again) > before + free:
+            return again
+        session.outcome.become(outcome)
+        return whole
+
+    def explained(self, data: LocalObservations, found: TableFit) -> float:
+        """The logarithm of the likelihood of all entries, in units of the columns."""
+        values = found.reading.values(table_factors(found.state), data.coordinates)
+        xp = array_namespace(values)
+        return cauchy((values - data.flat) / xp.take(self.unit, data.coordinates[1]))
 
     def in_time(
         self, session: Session, data: LocalObservations, whole: TableFit, mode: int
@@ -203,11 +236,6 @@ class _Part:
         threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
         return TableFit(replace(reading, trail=trail), state, None, threshold, timed)
-
-
-def _bounded(squares: Array) -> Array:
-    """Squared errors, none of which counts more than a gross error."""
-    return array_namespace(squares).where(squares < GROSS, squares, GROSS + 0 * squares)
 
 
 def _has_posterior(found: TableFit) -> bool:
@@ -297,9 +325,14 @@ def _by_rejection(
 
 
 def _by_student(
-    session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
+    session: Session,
+    data: LocalObservations,
+    wishes: Wishes,
+    most: int,
+    seed: int,
+    other: TableFit | None = None,
 ) -> TableFit:
-    """Fit offsets of columns, factors, and noise with heavy tails."""
+    """Fit offsets of columns, factors, and noise with heavy tails; from another fit, if given."""
     assert wishes.outliers is not None
     scaled = wishes.scale == "columns" or (wishes.scale == "auto" and narrow(data))
     units = robust_column_units(data) if scaled else None
@@ -311,7 +344,11 @@ def _by_student(
     start = replace(blank, R=normal.medians(1)[:, None])
     here, problem = session.with_reading(reading), normal.problem()
     how = Joint(most, SHARE, units is not None, FREEDOM)
-    state = fit_joint(here, problem, normal, how.begun(normal, problem, start), how)
+    begun = how.begun(normal, problem, start)
+    if other is not None:
+        begun = continued(normal, problem, carried(other, reading, start), begun)
+    state = fit_joint(here, problem, normal, begun, how)
+    state = without_errors_of_one(here, problem, normal, state, how)
     rank = table_factors(state).rank
     trail = [{"rank": rank, "why": "supported by the data"}]
     reading = replace(reading, trail=trail)

@@ -183,6 +183,7 @@ def _check_run(estimator: Any) -> None:
     for record in estimator.history_:
         for name in ("t", "value", "seconds"):
             validation.number(record[name])
+        validation.number(record.get("noise", 0.0))
         must(isinstance(record["stage"], str), "the history")
     shape = estimator.factors_.shape
     if isinstance(estimator, MatrixEstimator):

@@ -81,10 +81,13 @@ def fit_given(
         return _with_offsets(session.with_reading(own), data, own, asked, first)
 
     found = with_center(asked.centers[0], start)
-    part = None if session.out_of_time else judged_by(data, asked.ranks, found[0].noise, seed)
+    robust, last = asked.outliers is not None, asked.centers[-1]
+    part = None
+    if not session.out_of_time:
+        part = judged_by(data, asked.ranks, found[0].noise, seed, robust)
     if part is None:
         return found
-    pairs, robust, last = parts_of(part, seed), asked.outliers is not None, asked.centers[-1]
+    pairs = parts_of(part, seed)
     tried: list[list[Array]] = [[] for _ in asked.centers]
     for fit, test in pairs:
         own = session.with_reading(None).apart(QUICK, 40)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from .tensor_model import TensorReading
 from .tensor_vouching import after, opinion
 from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
 from .tucker import QUICK, TensorFit, cut, degrees, fit_ranks, rungs, spectra, supported
+from .vouching import Pairs, parts_of
 
 Array = Any
 Trail = list[dict[str, Any]]
@@ -64,6 +65,9 @@ CORE = 20_000
 
 SMALL = 2e7
 """Entries times numbers in a core up to which Tucker models are tried from their own start."""
+
+ENOUGH = 60
+"""Entries held out that are enough to choose by."""
 
 NOISELESS = 1e-5
 """Noise, as a share of the mean square of the data, below which a Tucker model is tried first."""
@@ -121,6 +125,8 @@ class Search:
     seed : int
     trail : list of dict
         Filled along the way.
+    others : list of pairs of LocalObservations
+        More entries to fit and to judge by, where those held out are few.
     """
 
     session: Session
@@ -129,15 +135,30 @@ class Search:
     reading: TensorReading
     seed: int
     trail: Trail
+    others: Pairs = field(default_factory=list)
 
     def tried(self, way: Way, best: Tried | None) -> Tried:
         """Fit a candidate and judge it."""
         own = self.session.apart(QUICK)
+        known = () if best is None or replace(best.way, starts=way.starts) != way else best.states
+        found = self.fitted(own, way, known)
+        apart = own.with_reading(None)
+        elsewhere = [part.fitted(apart, way).errors for part in self.elsewhere]
+        errors = array_namespace(found.errors).concat([found.errors, *elsewhere])
+        rank = found.states[0].factors.modes[0].shape[1]
+        return self.noted(own, replace(found, errors=errors), rank, best)
+
+    @property
+    def elsewhere(self) -> list[Search]:
+        """The same comparison on other entries held out."""
+        return [replace(self, fit=fit, test=test, others=[]) for fit, test in self.others]
+
+    def fitted(self, session: Session, way: Way, known: tuple[State, ...] = ()) -> Tried:
+        """Fit a candidate, and judge it by the entries held out here."""
         reading = read(self.reading, self.fit, way)
         reading = replace(reading, trail=self.trail)
-        known = () if best is None or replace(best.way, starts=way.starts) != way else best.states
         states = known + tuple(
-            run(own, self.fit, reading, way, self.seed + k, SWEEPS)
+            run(session, self.fit, reading, way, self.seed + k, SWEEPS)
             for k in range(len(known), way.starts)
         )
         test = reading.applied(self.test)
@@ -145,8 +166,19 @@ class Search:
         index = table.coordinates
         mean = sum(state.factors.gather(index) for state in states) / way.starts
         errors = reading.errors((mean - table.flat) ** 2, test)
-        rank = states[0].factors.modes[0].shape[1]
-        return self.noted(own, Tried(way, errors, reading, states), rank, best)
+        return Tried(way, errors, reading, states)
+
+    def judged(self, session: Session, way: Way, found: TensorFit) -> Array:
+        """Return the errors of a Tucker model, and of those of its ranks on other entries."""
+        errors = []
+        for part in (self, *self.elsewhere):
+            reading = replace(read(self.reading, part.fit, way), fold=None)
+            F = found.factors
+            if part is not self:
+                F = fit_ranks(session, reading.applied(part.fit), F.ranks).factors
+            test = reading.applied(part.test)
+            errors.append(reading.errors(test.squared_errors(F), test))
+        return array_namespace(*errors).concat(errors)
 
     def tucker(self, best: Tried) -> Tried:
         """Fit a Tucker model that begins where the best candidate ended, if it is small."""
@@ -158,9 +190,8 @@ class Search:
             return best
         own = self.session.apart(QUICK, 40 if self.exact(best) else SWEEPS).with_reading(None)
         found: TensorFit = fit_ranks(own, data, F.ranks, None, F)
-        test = reading.applied(self.test)
-        errors = reading.errors(test.squared_errors(found.factors), test)
         way = replace(best.way, start="tucker")
+        errors = self.judged(own, way, found)
         tried = Tried(way, errors, reading, (), found.factors)
         numbers = sum(math.prod(B.shape) for B in best.states[0].factors.blocks)
         if free > 1.2 * numbers:
@@ -224,12 +255,11 @@ class Search:
         """
         way = Way("tucker", 0, center)
         reading = read(self.reading, self.fit, way)
-        data, test = reading.applied(self.fit), reading.applied(self.test)
+        data = reading.applied(self.fit)
         best: Tried | None = None
         own, worse = self.session.apart(QUICK, 40).with_reading(None), 0
         for _, found in rungs(own, data, work=SMALL):
-            errors = test.squared_errors(found.factors)
-            tried = Tried(way, errors, reading, (), found.factors)
+            tried = Tried(way, self.judged(own, way, found), reading, (), found.factors)
             now = self.noted(own, tried, found.factors.ranks, best)
             worse = 0 if now is tried else worse + 1
             best = now
@@ -334,11 +364,11 @@ def fit_auto(
     trail: Trail = []
     here = session.with_reading(reading)
     part = part_of(data, seed)
-    pairs = part.split(0.1, seed)
+    pairs = parts_of(part, seed, ENOUGH) or part.split(0.1, seed)
     if not pairs:
         way = Way("cp", components(data), centers[0], scales[0])
         return refit(here, data, read(reading, data, way), way, seed, None, trail)
-    search = Search(here, *pairs[0], reading, seed, trail)
+    search = Search(here, *pairs[0], reading, seed, trail, pairs[1:])
     if part is not data:
         # iterates of a part are no model of the whole, and the whole needs its time
         rest = 0.4 * (session.deadline - time.perf_counter())

@@ -10,6 +10,7 @@ from array_api_compat import array_namespace, device
 
 from ..temporal.prior import Times
 from ..temporal.series import learnt_series
+from ..variational.posterior import positive
 from .comparing import better
 from .local_observations import LocalObservations
 from .packing import host
@@ -91,7 +92,7 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
     values, seen = fit.dense()
     index, xp = test.coordinates, array_namespace(values)
     rest = xp.astype(test.flat, values.dtype)
-    errors = rest**2
+    errors, squares = rest**2, {mode: _own_squares(values, seen, mode) for mode in modes}
     found: list[int] = []
     while len(found) < len(modes):
         best = None
@@ -100,13 +101,25 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
                 continue
             own = along(values, seen, mode, _stamps(left, mode))
             off = (rest - own[index]) ** 2
-            if better(off, errors, GAIN):
+            # large slices must not spill over into small ones: all count alike, too
+            unit = xp.take(squares[mode], index[mode])
+            if better(off, errors, GAIN) and not better(errors / unit, off / unit):
                 best, errors = (mode, own), off
         if best is None:
             break
         found.append(best[0])
         rest, values = rest - best[1][index], values - (seen > 0) * best[1]
     return tuple(found)
+
+
+def _own_squares(values: Array, seen: Array, mode: int) -> Array:
+    """The mean square of every slice of a mode, none of which is as good as zero."""
+    xp = array_namespace(values)
+    others = tuple(k for k in range(values.ndim) if k != mode)
+    known = xp.astype(seen > 0, values.dtype)
+    total, count = (xp.sum(x, axis=others) for x in (known * values**2, known))
+    squares = total / xp.where(count > 0, count, xp.ones_like(count))
+    return positive(squares, LITTLE * float(xp.max(squares)) or 1.0)
 
 
 def _promising(

@@ -14,16 +14,13 @@ from .compression import unfolded
 from .local_observations import LocalObservations
 from .observations import MULTIPLE
 from .tensor_model import TensorReading, centred
-from .tucker import TensorFit, degrees, possible
+from .tucker import PLENTY, TensorFit, degrees, possible
 from .vouching import DOUBT, OFFSETS, Pairs, middles
 
 Array = Any
 
 LARGE = 500_000
 """Number of entries above which a fit of given ranks is judged by the densest part."""
-
-PLENTY = 3
-"""Entries of that part per degree of freedom that a judgement takes."""
 
 GROSS = 20.0
 """Squared error, in units of their median, beyond which an entry may be a gross error itself: three
@@ -157,11 +154,11 @@ def after(
 
 
 def judged_by(
-    data: LocalObservations, ranks: tuple[int, ...], noise: float, seed: int
+    data: LocalObservations, ranks: tuple[int, ...], noise: float, seed: int, robust: bool = False
 ) -> LocalObservations | None:
     """Return what a fit of given ranks is judged by; None if it needs no judgement, or allows none.
 
-    A fit that reproduces the data needs none.
+    A fit that reproduces the data needs none; of those that are not rejected, if they are plenty.
 
     Parameters
     ----------
@@ -170,8 +167,12 @@ def judged_by(
     noise : float
         The variance of what the fit leaves.
     seed : int
+    robust : bool
+        Whether some entries are grossly wrong.
     """
-    if not math.isfinite(noise) or noise <= 1e-12 * data.mean_square():
+    free = degrees(possible(ranks, data.shape), data.shape)
+    exact = noise <= 1e-12 * data.mean_square() and (not robust or data.size >= PLENTY * free)
+    if exact or not math.isfinite(noise):
         return None
     if data.size <= LARGE:
         return data

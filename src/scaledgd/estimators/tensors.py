@@ -6,6 +6,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
+from array_api_compat import array_namespace
 from sklearn.utils.validation import check_is_fitted
 
 from .. import checks
@@ -33,6 +34,11 @@ Array = Any
 def within(ranks: Ranks, bound: Ranks | None) -> bool:
     """Whether ranks are not above bounds, if there are any."""
     return bound is None or all(r <= b for r, b in zip(ranks, bound, strict=True))
+
+
+def _all_equal(data: LocalObservations) -> bool:
+    xp = array_namespace(data.y)
+    return bool(xp.all(data.flat == data.flat[0]))
 
 
 class _TensorEstimator(EntrywiseEstimator):
@@ -174,6 +180,8 @@ class _TensorEstimator(EntrywiseEstimator):
             ranks = known.factors.ranks if ranks is None else ranks
             start, _ = known.solve_slices(data)
         reading = TensorReading(size, (None,) * len(data.shape))
+        if start is None and _all_equal(normal):
+            return offsets_alone(normal, reading, "none", outliers is not None, "all are equal")
         bound = ranks
         if ranks is not None and start is None and degrees(ranks, data.shape) > 0.8 * data.size:
             ranks = None  # an upper bound that says nothing: it reproduces anything

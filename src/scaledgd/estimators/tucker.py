@@ -19,7 +19,7 @@ from ..problems import Observed
 from ..state import State
 from ..stopping import StoppingRule
 from .journal import remembered
-from .observations import MULTIPLE, WITHIN, Observations
+from .observations import MOST, MULTIPLE, WITHIN, Observations
 from .packing import packable
 from .robust import Outliers, falling, levels, rejecting, threshold
 from .rules import beside_residual, change, settled, vanished
@@ -156,15 +156,37 @@ def fit_ranks(
         F = spectra(tucker_factors(state))[0]
         return TensorFit(F, _noise(problem.linearize(F), data, F.ranks), ridge_noise=noise)
     if 2 * float(state.value) <= _rounding(data) * zero:
+        state = _simplest(session, problem, data, state)
         F, values = spectra(tucker_factors(state))
         kept = _exact_ranks(values, data)
-        if kept != ranks:
+        if kept != F.ranks:
             cut_down = cut(F, kept)
             state = session.solve(problem, cut_down, Alternating(), _rules(session), stage="cut")
             F = spectra(tucker_factors(state))[0]
         free = max(data.size - degrees(kept, data.shape), 1)
         return TensorFit(F, 2 * float(state.value) / free)
     return _noisy(session, problem, state, data)
+
+
+def _simplest(session: Session, problem: Observed, data: Observations, state: State) -> State:
+    """The fit of least ranks that reproduces the data, unless they determine that of larger ones.
+
+    Where entries are not plenty, ranks that are too large reproduce them in many ways.
+    """
+    ranks = tucker_factors(state).ranks
+    if data.complete or data.size >= PLENTY * degrees(ranks, data.shape):
+        return state
+    zero, last, outcome = 2 * float(problem.value_at_zero), ranks, session.outcome.copy()
+    for size in range(1, max(ranks)):
+        fewer = possible(tuple(min(size, r) for r in ranks), data.shape)
+        if fewer == last or session.out_of_time:
+            continue
+        last = fewer
+        simple = _least_squares(session, problem, data, fewer, None)
+        if 2 * float(simple.value) <= _rounding(data) * zero:
+            return simple
+        session.outcome.become(outcome)
+    return state
 
 
 def _rounding(data: Observations) -> float:
@@ -210,18 +232,20 @@ def _least_squares(
     return best
 
 
-def _noisy(session: Session, problem: Observed, state: State, data: Observations) -> TensorFit:
+def _noisy(
+    session: Session, problem: Observed, state: State, data: Observations, most: int = 10
+) -> TensorFit:
     """Find a ridge from the noise, and the ranks that the noise does not explain."""
     F, values = spectra(tucker_factors(state))
     noise = _noise(state, data, F.ranks)
-    share, rounds = (1e-3, 10) if session.tol < QUICK else (1e-2, 2)
+    share, rounds, sweeps = (1e-3, most, 100) if session.tol < QUICK else (1e-2, 2, 30)
     for _ in range(rounds):
         kept = supported(values, F.ranks, data, noise)
         smaller = kept != F.ranks
         F = cut(F, kept)
         held = replace(problem, ridge=ridges(F, noise))
         rules = [beside_residual(share), change(session.tol)]
-        state = session.solve(held, F, Alternating(), rules, 100, stage="ridge")
+        state = session.solve(held, F, Alternating(), rules, sweeps, stage="ridge")
         plain = problem.linearize(state.factors)
         F, values = spectra(tucker_factors(state))
         last, noise = noise, _noise(plain, data, F.ranks)
@@ -246,6 +270,20 @@ def supported(values: Any, ranks: Ranks, data: Observations, noise: float) -> Ra
     return possible(kept, data.shape)
 
 
+SLOWLY = 0.8
+"""Ratio of a threshold to the one before where it must not fall fast."""
+
+
+def _finite(F: Tucker) -> bool:
+    xp = array_namespace(F.core)
+    return all(bool(xp.all(xp.isfinite(B))) for B in F.blocks)
+
+
+def _rejected(data: Observations, state: State) -> float:
+    """The share of the entries that a state rejects."""
+    return data.rejected(tucker_factors(state), threshold(state))[0]
+
+
 def _robust(
     session: Session, data: Observations, ranks: Ranks, outliers: Outliers, start: Tucker | None
 ) -> TensorFit:
@@ -254,7 +292,19 @@ def _robust(
     (least, fine), typical = levels(session, data), data.typical()
     first = _first_factors(problem, data, ranks) if start is None else start
     state = session.solve(problem, first, Alternating(), falling(least), stage="rejection")
+    share = _rejected(data, state)
+    if outliers == "auto" and share > MOST and not session.out_of_time:
+        # a threshold that falls fast may leave entries behind that are right
+        slow = data.problem(rejecting(data, outliers, SLOWLY))
+        again = session.solve(slow, first, Alternating(), falling(least), stage="rejection")
+        if _rejected(data, again) < share:
+            problem, state = slow, again
     floor = math.sqrt(epsilon(data.example)) * typical
+    if not _finite(tucker_factors(state)):
+        # few entries, of which the fit rejects those that it has lost: nothing is known of them
+        F = _nothing(data)
+        scale = data.residual_scale(F)
+        return TensorFit(F, scale**2, max(MULTIPLE * scale, floor))
     F, values = spectra(tucker_factors(state))
     limit = threshold(state)
     if limit <= fine:
@@ -271,7 +321,8 @@ def _robust(
             if noise and abs(limit - last) <= 1e-3 * last:
                 break
         fixed = data.problem(HardTrim(limit))
-        fit = _noisy(session, fixed, fixed.linearize(F), data)
+        # what is rejected changes between turns, so none of them need be finished
+        fit = _noisy(session, fixed, fixed.linearize(F), data, 3)
         F, noise = fit.factors, fit.noise / WITHIN
         if outliers != "auto":
             # a fraction may reject far more than outliers
@@ -281,6 +332,9 @@ def _robust(
 
 
 # ---- ranks that the data choose
+
+PLENTY = 3
+"""Entries per degree of freedom from which on a fit that reproduces them is the only one."""
 
 QUICK = 1e-6
 """Tolerance above which a fit only serves to compare ranks, and need not be finished."""

@@ -22,7 +22,7 @@ from array_api_compat import array_namespace, device
 from .. import checks
 from ..factors import Tucker
 from ..kernels import JITTER
-from ..linalg import epsilon, identity, invert_systems, solve_systems, whitening
+from ..linalg import epsilon, identity, invert_systems, smallest, solve_systems, whitening
 from .local_observations import LocalObservations
 from .packing import host
 
@@ -121,14 +121,17 @@ class Spread:
         T = whitening(plain.transformed(whole).gram()) / size
         design, q = plain.transformed(T), T.shape[0]
         ridge = self.ridges[mode] if ridge is None else ridge
-        rows = data.operator.rows(data.y)
+        rows, most = data.operator.rows(data.y), smallest(data.y) ** -0.25
         step = max(1, PART // max(1, q * q))
         for first in range(0, data.shape[mode], step):
             last = min(first + step, data.shape[mode])
             G = rows.row_grams(design, mode, first, last, data.weight)
             size = xp.max(xp.linalg.diagonal(G), axis=1)
             size = xp.where(size > 0, size, xp.ones_like(size))
-            G = G + (T.T * (ridge if ridge.ndim == 1 else ridge[first:last, None, :])) @ T
+            held = xp.sqrt(ridge if ridge.ndim == 1 else ridge[first:last, :])[..., None] * T
+            # the ridge of what has vanished may be so large that its square overflows
+            held = xp.clip(held, -most, most)
+            G = G + xp.matrix_transpose(held) @ held
             jitter = max(JITTER, q * epsilon(G))
             yield first, last, T, G + jitter * size[:, None, None] * identity(q, like=G)
 

@@ -24,6 +24,9 @@ GROSS = 1e8
 """Robust deviations beyond which an entry is pulled in before a fit that rejects errors."""
 SEVERAL = 5
 """Entries that a column needs for its deviation to count."""
+FEW = 3
+"""Entries that it needs where no column has several: by chance deviations then differ less than
+those of columns that count as unlike."""
 
 
 @packable
@@ -131,7 +134,8 @@ def _variances(data: Observations, mode: int) -> Any:
     """The variances of the slices of a mode that have several entries and are not constant."""
     counts = host(data.counts(mode))
     variance = host(data.squares(mode)) / np.maximum(counts, 1)
-    return variance[(counts >= SEVERAL) & (variance > 0)]
+    enough = max(FEW, min(SEVERAL, int(np.max(counts, initial=0)))) if mode == 1 else SEVERAL
+    return variance[(counts >= enough) & (variance > 0)]
 
 
 def _ratio(deviations: Any) -> float:

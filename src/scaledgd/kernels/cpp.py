@@ -383,10 +383,11 @@ def _sizes(M: Array, ridge: Array) -> Array | None:
     G = (M.T @ M).astype(np.float64)
     sizes = np.ascontiguousarray(np.diagonal(G))
     whole = G + np.diag(ridge.astype(np.float64))
-    scale = np.diagonal(whole)
-    if not np.all(np.isfinite(whole)) or not np.all(scale > 0):
+    # one after the other: products of tiny numbers vanish
+    root = np.sqrt(np.maximum(np.diagonal(whole), 0.0))
+    if not np.all(np.isfinite(whole)) or not np.all(root > 0):
         return None
-    correlations = whole / np.sqrt(scale[:, None] * scale[None, :])
+    correlations = whole / root[:, None] / root[None, :]
     return sizes if np.linalg.eigvalsh(correlations)[0] > LEAST else None
 
 

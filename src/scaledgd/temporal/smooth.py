@@ -433,7 +433,8 @@ def begun(
     rows = replace(no_rows(table, r), L=L, covariance=C)
     if r:
         values, Q = np.linalg.eigh(to_host((L.T @ L + xp.sum(C, axis=0)) / T))
-        values = np.maximum(values, 1e-14 * values[-1])
+        # a fit that was cut short may have no component at all
+        values = np.maximum(values, 1e-14 * (values[-1] if values[-1] > 0 else 1.0))
         white = to_host(L) @ (Q / np.sqrt(values))
         lagged = white[1:].T @ white[:-1]
         turn = np.linalg.eigh((lagged + lagged.T) / 2)[1]

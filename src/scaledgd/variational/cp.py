@@ -135,7 +135,8 @@ class VariationalCP:
             raise TypeError(f"VariationalCP needs real CP factors, not {type(F).__name__}")
         cells = Cells.of(problem)
         posterior = self.current(state)
-        least = FLOOR * epsilon(F.factors[0]) * cells.mean_square
+        # where everything is zero any noise explains it
+        least = FLOOR * epsilon(F.factors[0]) * (cells.mean_square or 1.0)
         left: Any = None
         for k in range(len(F.factors)):
             # the first sweep leaves random factors, of whose noise nothing is learnt
@@ -160,7 +161,7 @@ class VariationalCP:
         assert isinstance(F, CP)
         if isinstance(known, PosteriorCP) and known.prior.shape[0] == F.rank:
             return known
-        return PosteriorCP.first(F, (1 - self.share) * mean_square(state.problem))
+        return PosteriorCP.first(F, (1 - self.share) * (mean_square(state.problem) or 1.0))
 
 
 def joint_start(problem: Problem, rank: int, share: float, seed: int) -> CP:

@@ -1,0 +1,139 @@
+"""Where a fit with heavy tails begins anew that went astray: what is likely, and what is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import Bordered
+from ..linalg import smallest
+from ..problems import Observed
+from ..state import State
+from ..variational import Posterior, current
+from .choosing import Reading
+from .fitting import degrees
+from .joint import Joint, fit_joint
+from .local_observations import LocalObservations
+from .matrix_model import TableFit
+from .robust import leverage, without_own
+from .scaling import table_factors
+from .session import Session
+from .timed import FREEDOM
+
+Array = Any
+
+TINY = 1e-100
+"""The least residual that counts, in units of the columns."""
+
+OWN = 0.9
+"""Share of a direction from which on a row or column has it to itself."""
+
+
+def without_errors_of_one(
+    session: Session, problem: Observed, data: LocalObservations, state: State, how: Joint
+) -> State:
+    """Return a fit without directions that explain the gross errors of one row or column.
+
+    A direction that a row has to itself says nothing about other rows. It is needed where the row
+    is unlike all others, and not where a few of its entries are wrong: then the fit is about as
+    likely without it.
+
+    Parameters
+    ----------
+    session : Session
+    problem : Observed
+        That of `data`.
+    data : LocalObservations
+    state : State
+        Of the fit.
+    how : Joint
+        How it was made.
+    """
+    F = table_factors(state)
+    if F.rank < 2 or max(float(x.max()) for x in leverage(F)) <= OWN:
+        return state
+    outcome, known = session.outcome.copy(), current(state)
+    fewer = table_factors(without_own(state, OWN))
+    first = Posterior.first(fewer, float(known.noise))
+    first = replace(first, columns=known.columns, weight=known.weight)
+    begun = problem.linearize(fewer).remembering(first)
+    again = fit_joint(session, problem, data, begun, replace(how, rank=fewer.rank))
+    lost = degrees(F.rank, data.shape) - degrees(table_factors(again).rank, data.shape)
+    if _likelihood(data, again) + lost >= _likelihood(data, state):
+        return again
+    session.outcome.become(outcome)
+    return state
+
+
+def _likelihood(data: LocalObservations, state: State) -> float:
+    """The logarithm of the likelihood of a state, in which columns may have their own noise."""
+    left, columns = data.residual(table_factors(state)), current(state).columns
+    if columns is None:
+        return cauchy(left.flat)
+    xp = array_namespace(columns)
+    deviation = xp.sqrt(xp.take(columns, left.coordinates[1]))
+    return cauchy(left.flat / deviation) - float(xp.sum(xp.log(deviation)))
+
+
+def cauchy(residual: Array) -> float:
+    """Return the logarithm of the likelihood of residuals, but for a constant.
+
+    By Cauchy's distribution, whose tails are so heavy that gross errors are nothing special.
+
+    Parameters
+    ----------
+    residual : array of shape (m,)
+    """
+    xp = array_namespace(residual)
+    sizes, count = xp.astype(xp.abs(residual), xp.float64), int(residual.shape[0])
+    scale = max(float(xp.sort(sizes)[count // 2]), TINY)
+    return -float(xp.sum(xp.log1p((sizes / scale) ** 2))) - count * math.log(scale)
+
+
+def carried(found: TableFit, reading: Reading, start: Bordered) -> Bordered:
+    """Return the factors of a fit in the units of another reading, with offsets of columns.
+
+    Parameters
+    ----------
+    found : TableFit
+        Of a table of the same shape, without scales of rows.
+    reading : Reading
+    start : Bordered
+        With the offsets that the factors are to have.
+    """
+    F, xp = table_factors(found.state), array_namespace(start.R)
+    assert start.u is not None
+    (a, b), (c, d) = (_line(r, start.R[:, 0]) for r in (found.reading, reading))
+    own = 0 * a if F.u is None else F.R[:, F.rank] * F.u[0]
+    R = F.R[:, : F.rank] * (a / c)[:, None]
+    offset = (a * own + b - d) / (c * start.u[0])
+    return replace(start, L=F.L[:, : F.rank], R=xp.concat([R, offset[:, None]], axis=1))
+
+
+def _line(reading: Reading, like: Array) -> tuple[Array, Array]:
+    """What columns of a fit are multiplied by, and what is added, to give those of the data."""
+    if reading.units is None:
+        return reading.size + 0 * like, 0 * like
+    return reading.size * reading.units.scale, reading.units.offset
+
+
+def continued(data: LocalObservations, problem: Observed, F: Bordered, first: State) -> State:
+    """Return a state with factors of another fit, and how much entries count beside them.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    problem : Observed
+        That of `data`.
+    F : Bordered
+    first : State
+        Where a fit begins that has no other to continue from.
+    """
+    left = data.residual(F)
+    noise = max(data.residual_scale(F) ** 2, smallest(left.y))
+    weight = (FREEDOM + 1) * noise / (FREEDOM * noise + left.y**2)
+    known = replace(Posterior.first(F, noise), columns=current(first).columns, weight=weight)
+    return problem.linearize(F).remembering(known)
