@@ -161,7 +161,8 @@ def gathered(workers: Workers, source: Source) -> LocalObservations:
 
 def sharded(workers: Workers, source: Source) -> ShardedObservations:
     """Return all entries in shards, each twice: by row and by column."""
-    parts = max(workers.threads, math.ceil(source.size / PART))
+    # as many for every worker: all wait for the one that has most
+    parts = workers.threads * math.ceil(source.size / (PART * workers.threads))
     shape = source.shape
     limits = boundaries(source.counts[0], parts), boundaries(source.counts[1], parts)
     dense = source.size >= DENSE * math.prod(shape)

@@ -21,6 +21,7 @@ from ..factors import Bordered, LowRank
 from ..kernels import Pattern, backend, cpp
 from ..kernels.cpp import CppPattern
 from ..operators import Entries
+from .sorting import by_slice, counted_order, repeated
 
 Array = Any
 Rows = LowRank | Bordered
@@ -96,16 +97,12 @@ class Shard:
         some = [piece for piece in pieces if len(piece[0])]
         own, others, y = (np.concatenate([p[k] for p in some or pieces]) for k in range(3))
         width = whole[1 - mode]
-        key = (own.astype(np.int64) - first) * width + others
-        if not bool(np.all(key[1:] > key[:-1])):
-            order = np.argsort(key, kind="stable")
-            key, others, y = key[order], others[order], y[order]
-            again = np.flatnonzero(key[1:] == key[:-1])
-            if len(again):
-                at, other = divmod(int(key[again[0]]), width)
-                pair = (at + first, other) if mode == 0 else (other, at + first)
-                raise DuplicateError(len(again), pair)
-        starts = np.searchsorted(key, width * np.arange(last - first + 1, dtype=np.int64))
+        starts, others, y = by_slice(own - own.dtype.type(first), others, y, (last - first, width))
+        again = repeated(starts, others)
+        if len(again):
+            at = int(np.searchsorted(starts, again[0], side="right")) - 1
+            pair = at + first, int(others[again[0]])
+            raise DuplicateError(len(again), pair if mode == 0 else pair[::-1])
         return cls(mode, first, whole, starts, others, y, dense)
 
     @property
@@ -328,10 +325,9 @@ def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any
     own, other = own.astype(narrow[0], copy=False), other.astype(narrow[1], copy=False)
     if len(bounds) == 1:
         return [(own, other, y)]
-    part = np.searchsorted(np.asarray([last for _, last in bounds[:-1]]), own, side="right")
-    order = np.argsort(part, kind="stable")
-    ends = np.cumsum(np.bincount(part, minlength=len(bounds)))[:-1]
-    split = [np.split(x[order], ends) for x in (own, other, y)]
+    lasts = np.asarray([last for _, last in bounds[:-1]], dtype=own.dtype)
+    order, ends = counted_order(np.searchsorted(lasts, own, side="right"), len(bounds))
+    split = [np.split(x[order], ends[1:-1]) for x in (own, other, y)]
     return list(zip(*split, strict=True))
 
 

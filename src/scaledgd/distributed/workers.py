@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import shutil
@@ -160,6 +161,8 @@ class Cluster(Workers):
         """Bytes handed to the cluster, counted once per worker that gets them."""
         self.received = 0
         self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
+        self._workers = len(client.nthreads())
+        self._places: dict[tuple[str, ...], list[Any]] = {}
         self._made: list[Any] = []
         self._names = itertools.count()
         self._name = f"scaledgd-{id(self):x}"
@@ -213,8 +216,7 @@ class Cluster(Workers):
         self, work: Work, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], *shared: Any
     ) -> list[Any]:
         def attempt() -> list[Any]:
-            everyone = [self._everywhere(x) for x in shared]
-            mine = self._placed(shards, own)
+            everyone, mine = self._sent(shards, own, shared)
             futures = [
                 self.client.submit(
                     _run, work, shard, part, *everyone, key=self._key(work), pure=False
@@ -234,40 +236,54 @@ class Cluster(Workers):
         # the dashboard groups tasks by what comes before the first number
         return f"{work.__name__}-{self._name}-{next(self._names)}"
 
-    def _everywhere(self, x: Any) -> Any:
-        """Send an object to every worker, unless they have it."""
-        if size_of(x) <= SMALL:
-            return x
-        name = tuple(id(part) for part in x) if isinstance(x, tuple) else (id(x),)
-        if name not in self._known:
-            future = self.client.scatter(x, broadcast=True, hash=False, direct=self.direct)
-            while len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[name] = x, future  # the object, so that its id is not given to another
-            self.sent += size_of(x) * len(self.client.nthreads())
-        return self._known[name][1]
-
-    def _placed(self, shards: Sequence[Any], own: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send every shard what is its own, to where it is."""
-        if max(map(size_of, own), default=0) <= SMALL:
-            return list(own)
-        holders = self.client.who_has(list(shards))
+    def _sent(
+        self, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], shared: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Send what every worker needs, and what every shard does; all of it at a time."""
+        fresh = {_name(x): x for x in shared if size_of(x) > SMALL and _name(x) not in self._known}
         groups: dict[Any, list[int]] = {}
-        for k, shard in enumerate(shards):
-            there = holders.get(shard.key) or ()
-            groups.setdefault(next(iter(sorted(there)), None), []).append(k)
-        placed: list[Any] = [None] * len(shards)
-        for worker, numbers in groups.items():
-            parts = self.client.scatter(
-                [own[k] for k in numbers],
-                workers=None if worker is None else [worker],
-                hash=False,
-                direct=self.direct,
-            )
-            for k, future in zip(numbers, parts, strict=True):
-                placed[k] = future
+        if max(map(size_of, own), default=0) > SMALL:
+            groups = self._holders(shards)
+        found = self.client.sync(self._scattered, list(fresh.values()), own, groups)
+        for (name, x), future in zip(fresh.items(), found[0], strict=True):
+            # the object is kept, so that its id is not given to another
+            self._known[name] = x, future
+            self.sent += size_of(x) * self._workers
+        everyone = [self._known[_name(x)][1] if size_of(x) > SMALL else x for x in shared]
+        while len(self._known) > KEPT:
+            del self._known[next(iter(self._known))]
+        if not groups:
+            return everyone, list(own)
+        placed: dict[int, Any] = {}
+        for numbers, parts in zip(groups.values(), found[1:], strict=True):
+            placed.update(zip(numbers, parts, strict=True))
         self.sent += sum(map(size_of, own))
-        return placed
+        return everyone, [placed[k] for k in range(len(own))]
+
+    async def _scattered(
+        self, everyone: list[Any], own: Sequence[tuple[Any, ...]], groups: dict[Any, list[int]]
+    ) -> list[Any]:
+        usual: dict[str, Any] = {"hash": False, "direct": self.direct, "asynchronous": True}
+
+        async def to_all() -> Any:
+            return await self.client.scatter(everyone, broadcast=True, **usual) if everyone else []
+
+        async def to_one(worker: Any, numbers: list[int]) -> Any:
+            where = None if worker is None else [worker]
+            return await self.client.scatter([own[k] for k in numbers], workers=where, **usual)
+
+        return await asyncio.gather(to_all(), *itertools.starmap(to_one, groups.items()))
+
+    def _holders(self, shards: Sequence[Any]) -> dict[Any, list[int]]:
+        """Return the numbers of the shards that every worker has."""
+        keys = tuple(shard.key for shard in shards)
+        if keys not in self._places:
+            found = self.client.who_has(list(shards))
+            self._places[keys] = [next(iter(sorted(found.get(key) or ())), None) for key in keys]
+        groups: dict[Any, list[int]] = {}
+        for k, worker in enumerate(self._places[keys]):
+            groups.setdefault(worker, []).append(k)
+        return groups
 
     def _safely(self, attempt: Callable[[], Any], shards: Sequence[Any] = ()) -> Any:
         """Do something; begin anew if workers were lost meanwhile."""
@@ -283,7 +299,9 @@ class Cluster(Workers):
                     raise
                 log.info("a worker was lost (%s): the step is begun anew", type(error).__name__)
                 self._known.clear()
+                self._places.clear()
                 self.client.wait_for_workers(1, timeout=60)
+                self._workers = len(self.client.nthreads())
                 failed = [f for f in shards if f.status in ("error", "cancelled", "lost")]
                 if failed:
                     self.client.retry(failed)
@@ -328,6 +346,11 @@ def _reachable(client: Any) -> bool | None:
         return bool(told)
     address = str(client.scheduler.address) if client.scheduler is not None else ""
     return True if "127.0.0.1" in address or address.startswith("inproc") else None
+
+
+def _name(x: Any) -> tuple[int, ...]:
+    """What tells an object from others while it is kept."""
+    return tuple(map(id, x)) if isinstance(x, tuple) else (id(x),)
 
 
 def size_of(x: Any) -> int:
