@@ -2,8 +2,8 @@
 
 ``python benchmarks/cluster.py make FOLDER --entries 20000000`` writes the files,
 ``python benchmarks/cluster.py fit FOLDER --workers 4 --memory 1.5GB`` fits them, and
-``python benchmarks/cluster.py overhead --entries 10000000 --rows 40000 --columns 10000 --workers 2``
-compares processes with threads, in turns.
+``python benchmarks/cluster.py overhead --entries 10000000 --rows 40000 --columns 10000 --workers
+2`` compares processes with threads, in turns.
 """
 
 from __future__ import annotations
@@ -74,6 +74,12 @@ def usage() -> tuple[float, int]:
     """CPU seconds and peak bytes of this process."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     return spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1024
+
+
+def spilled(dask_worker: Any) -> int:
+    """Bytes that a worker has moved to disk since it was started."""
+    found = getattr(dask_worker.data, "cumulative_metrics", {})
+    return int(sum(n for (what, unit), n in found.items() if (what, unit) == ("disk-write", "bytes")))
 
 
 def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offsets: int = 2) -> int:
@@ -151,6 +157,7 @@ def fit(args: Any) -> None:
             "cpu": cpu,
             "peak_per_worker": sorted(peak for _, peak in after.values()),
             "peak_of_client": usage()[1],
+            "written_to_disk": sorted(client.run(spilled).values()),
             **bytes_of(sweeps),
             "sweep_predicted": predicted(tuple(model.factors_.shape), args.rank, args.workers, 4),
             "same_workers": set(before) == set(after),

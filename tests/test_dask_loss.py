@@ -69,6 +69,45 @@ def test_lost_workers(cluster, monkeypatch, seed, count):
     assert not left_behind(client)
 
 
+def in_shuffle(monkeypatch, number, delay, act):
+    """Do something while entries are brought into rows, or into columns."""
+    plain, calls, done = workers.Cluster.shuffle, [], threading.Event()
+
+    def later():
+        time.sleep(delay)
+        act()
+        done.set()
+
+    def shuffle(self, blocks, cut, bounds, assemble):
+        def slowly(block):
+            time.sleep(0.3)
+            return cut(block)
+
+        calls.append(number)
+        if len(calls) == number:
+            threading.Thread(target=later, daemon=True).start()
+        found = plain(self, blocks, slowly, bounds, assemble)
+        assert done.is_set() == (len(calls) >= number)  # not before and not after
+        return found
+
+    monkeypatch.setattr(workers.Cluster, "shuffle", shuffle)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "count"), [(0, 1), (1, 1), (2, 1), (3, 3)])
+def test_workers_lost_while_entries_are_distributed(cluster, monkeypatch, seed, count):
+    _, client = cluster
+    i, j, y = entries()
+    want = fitted(MODELS["given"], i, j, y)
+    rng = np.random.default_rng(seed)
+    number, delay = int(rng.integers(1, 3)), rng.uniform(0, 0.5)
+    in_shuffle(monkeypatch, number, delay, kill(client, count))
+    found = fitted(MODELS["given"], *chunked(i, j, y))
+    X, Y = want.reconstruct(), found.reconstruct()
+    assert np.abs(X - Y).max() <= 1e-9 * np.abs(X).max()
+    assert not left_behind(client)
+
+
 @pytest.mark.slow
 def test_a_worker_that_joins_is_used(large, monkeypatch):  # noqa: F811
     monkeypatch.setattr(fitting, "PART", 2000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .shards import Piece
+from .shards import Piece, integers
 
 Array = Any
 
@@ -156,6 +156,8 @@ def ordered(counts: Any) -> tuple[Any, Array]:
 
 def numbered(part: tuple[Any, Any, Array], names: tuple[Names, Names]) -> Piece:
     """Return entries with numbers in place of labels."""
-    rows, columns, y = part
-    i, j = (name.numbers(labels) for name, labels in zip(names, (rows, columns), strict=True))
-    return i, j, y
+    i, j = (
+        name.numbers(labels).astype(integers(len(name.labels)))
+        for name, labels in zip(names, part[:2], strict=True)
+    )
+    return i, j, part[2]

@@ -73,8 +73,8 @@ class Shard:
         The shape of the table.
     starts : int64 array of shape (slices + 1,)
         Where the entries of each slice begin.
-    others : int32 or int64 array of shape (m,)
-        Coordinates along the other mode.
+    places : int32 or int64 array of shape (m,), optional
+        Coordinates along the other mode; None once the kernels have a copy of them.
     y : array of shape (m,)
     dense : bool
         Whether most entries of the whole table are observed, which decides between kernels.
@@ -84,7 +84,7 @@ class Shard:
     first: int
     whole: tuple[int, int]
     starts: Array
-    others: Array
+    places: Array | None
     y: Array
     dense: bool = False
 
@@ -121,10 +121,18 @@ class Shard:
 
     def __sizeof__(self) -> int:
         # the scheduler and the limits of a worker go by this
-        return int(self.starts.nbytes + 2 * self.others.nbytes + self.y.nbytes)
+        places = self.size * np.dtype(integers(self.whole[1 - self.mode])).itemsize
+        return int(self.starts.nbytes + places + self.y.nbytes)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("operator", "pattern")}
+        state = {k: v for k, v in self.__dict__.items() if k not in ("operator", "pattern")}
+        return {**state, "places": self.others}
+
+    @property
+    def others(self) -> Array:
+        """Coordinates along the other mode, of every entry."""
+        places = self.places
+        return self.pattern.others() if places is None else places  # type: ignore[attr-defined]
 
     @property
     def own(self) -> Array:
@@ -191,14 +199,12 @@ class Shard:
             blocks, sides = blocks[::-1], sides[::-1]
         return Bordered(*blocks, *sides)
 
-    def derived(self, y: Array | None = None, chosen: Array | None = None) -> Shard:
-        """Return some of the entries, or other values."""
-        if chosen is None:
-            return replace(self, y=y)
+    def some(self, chosen: Array) -> Shard:
+        """Return some of the entries."""
         xp = array_namespace(chosen)
         ends = xp.cumulative_sum(xp.astype(chosen, xp.int64), include_initial=True)
         starts = xp.take(ends, self.starts)
-        return replace(self, starts=starts, others=self.others[chosen], y=self.y[chosen])
+        return replace(self, starts=starts, places=self.others[chosen], y=self.y[chosen])
 
 
 class DuplicateError(ValueError):
@@ -245,6 +251,25 @@ class _ShardPattern(CppPattern):
     @property
     def index(self) -> Any:  # type: ignore[override]
         return _Coordinates(self._shard)
+
+    def sorted_by(self, mode: int) -> Any:
+        found, shard = super().sorted_by(mode), self._shard
+        if mode == shard.mode and not isinstance(shard.places, np.memmap):
+            # once is enough: it is a third of the memory
+            self._entries[mode] = found
+            shard.__dict__["places"] = None
+        return found
+
+    def others(self) -> Array:
+        """Return the coordinates along the other mode, of which only the kernels have a copy.
+
+        They are the values of the matrix of rank one whose columns are constant.
+        """
+        shard = self._shard
+        width = shard.whole[1 - shard.mode]
+        modes = np.ones((shard.slices, 1)), np.arange(width, dtype=np.float64)[:, None]
+        found = self.residual_along(shard.mode, modes if shard.mode == 0 else modes[::-1], None)
+        return found.astype(integers(width))
 
     @cached_property
     def dense(self) -> bool:
@@ -327,8 +352,9 @@ def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any
         return [(own, other, y)]
     lasts = np.asarray([last for _, last in bounds[:-1]], dtype=own.dtype)
     order, ends = counted_order(np.searchsorted(lasts, own, side="right"), len(bounds))
-    split = [np.split(x[order], ends[1:-1]) for x in (own, other, y)]
-    return list(zip(*split, strict=True))
+    # arrays of their own: a part of a larger one would keep all of it in memory
+    places = (order[first:last] for first, last in pairwise(ends.tolist()))
+    return [(own[at], other[at], y[at]) for at in places]
 
 
 def integers(n: int) -> Any:

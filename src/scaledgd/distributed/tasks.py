@@ -203,7 +203,7 @@ def held(shard: Shard, chain: Chain, *choice: Any) -> tuple[Array, Array, Array]
 
 def kept(shard: Shard, *choice: Any) -> Shard:
     """Return the shard without the entries that are held out."""
-    return shard.derived(chosen=~hidden(shard, *choice))
+    return shard.some(~hidden(shard, *choice))
 
 
 # ---- what constants and graphs need
@@ -246,7 +246,7 @@ def parts(shard: Shard) -> tuple[Array, Array]:
     seen[shard.others] = True
     index = shard.index
     if backend(*index).parts(index, shard.shape) == 1:  # which is soon seen
-        found = np.zeros(n + width, dtype=np.int64)
+        found = np.zeros(n + width, dtype=np.int32)
     else:
         ones = np.ones(shard.size, dtype=np.int8)
         edges = coo_array((ones, (shard.own, n + shard.others)), shape=(n + width, n + width))

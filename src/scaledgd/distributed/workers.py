@@ -186,7 +186,6 @@ class Cluster(Workers):
         assemble: Work,
     ) -> list[Any]:
         from dask import delayed
-        from distributed import wait
 
         n = len(bounds)
         cutting = [delayed(_cut, nout=n, pure=False)(cut, block) for block in blocks]
@@ -194,23 +193,28 @@ class Cluster(Workers):
             delayed(_assembled, pure=False)(assemble, bounds[k], *(part[k] for part in cutting))
             for k in range(n)
         ]
-        futures = self.client.compute(shards)
-        self._made += futures
-        self._safely(lambda: wait(futures))
-        self._raise(futures)
-        return list(futures)
+        return self._finished(self.client.compute(shards))
 
     def derive(self, work: Work, shards: Sequence[Any], *shared: Any) -> list[Any]:
-        from distributed import wait
-
         futures = [
             self.client.submit(_run, work, shard, (), *shared, key=self._key(work), pure=False)
             for shard in shards
         ]
-        self._made += futures
-        self._safely(lambda: wait(futures))
-        self._raise(futures)
-        return futures
+        return self._finished(futures)
+
+    def _finished(self, shards: Sequence[Any]) -> list[Any]:
+        """Keep shards that are being made, and wait for them."""
+        from distributed import wait
+
+        def attempt() -> None:
+            wait(shards)
+            for shard in shards:
+                if shard.status == "error":
+                    raise shard.exception()
+
+        self._made += shards
+        self._safely(attempt, shards)
+        return list(shards)
 
     def each(
         self, work: Work, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], *shared: Any
@@ -306,11 +310,6 @@ class Cluster(Workers):
                 if failed:
                     self.client.retry(failed)
         raise AssertionError
-
-    def _raise(self, futures: Sequence[Any]) -> None:
-        for future in futures:
-            if future.status == "error":
-                raise future.exception()
 
     def close(self) -> None:
         self._known.clear()
