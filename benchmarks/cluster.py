@@ -79,7 +79,9 @@ def usage() -> tuple[float, int]:
 def spilled(dask_worker: Any) -> int:
     """Bytes that a worker has moved to disk since it was started."""
     found = getattr(dask_worker.data, "cumulative_metrics", {})
-    return int(sum(n for (what, unit), n in found.items() if (what, unit) == ("disk-write", "bytes")))
+    return int(
+        sum(n for (what, unit), n in found.items() if (what, unit) == ("disk-write", "bytes"))
+    )
 
 
 def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offsets: int = 2) -> int:
@@ -97,7 +99,7 @@ def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offset
 
 def watched() -> list[tuple[int, int, int]]:
     """Note, whenever the loss is known, how many bytes were sent and received until then."""
-    from scaledgd.distributed import workers as cluster_of
+    from scaledgd.distributed import cluster as cluster_of
 
     sweeps: list[tuple[int, int, int]] = []
     plain = cluster_of.Cluster.each

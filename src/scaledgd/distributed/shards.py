@@ -336,7 +336,7 @@ def boundaries(counts: Array, parts: int) -> list[tuple[int, int]]:
 
 
 def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any]) -> list[Piece]:
-    """Cut entries into one piece for every shard.
+    """Cut entries into one piece for every one of some consecutive shards.
 
     Parameters
     ----------
@@ -348,12 +348,11 @@ def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any
     """
     own, other, y = entries
     own, other = own.astype(narrow[0], copy=False), other.astype(narrow[1], copy=False)
-    if len(bounds) == 1:
-        return [(own, other, y)]
-    lasts = np.asarray([last for _, last in bounds[:-1]], dtype=own.dtype)
-    order, ends = counted_order(np.searchsorted(lasts, own, side="right"), len(bounds))
+    # what comes before the first of them, or after the last, is not asked for
+    edges = np.asarray([bounds[0][0], *(last for _, last in bounds)], dtype=own.dtype)
+    order, ends = counted_order(np.searchsorted(edges, own, side="right"), len(bounds) + 2)
     # arrays of their own: a part of a larger one would keep all of it in memory
-    places = (order[first:last] for first, last in pairwise(ends.tolist()))
+    places = (order[first:last] for first, last in pairwise(ends[1:-1].tolist()))
     return [(own[at], other[at], y[at]) for at in places]
 
 
