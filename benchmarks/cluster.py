@@ -3,7 +3,8 @@
 ``python benchmarks/cluster.py make FOLDER --entries 20000000`` writes the files,
 ``python benchmarks/cluster.py fit FOLDER --workers 4 --memory 1.5GB`` fits them, and
 ``python benchmarks/cluster.py overhead --entries 10000000 --rows 40000 --columns 10000 --workers
-2`` compares processes with threads, in turns.
+2`` compares processes with threads, in turns. ``python benchmarks/cluster.py lose FOLDER`` fits
+them while workers are killed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import resource
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -218,9 +220,51 @@ def overhead(args: Any) -> None:
     print(json.dumps(found, indent=1))
 
 
+def lose(args: Any) -> None:
+    """Fit the files while workers are killed at random moments, and print what that costs."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    import scaledgd as sg
+
+    def timed(killed: int, moment: float) -> tuple[float, Any]:
+        with (
+            LocalCluster(
+                n_workers=args.workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=args.memory,
+                dashboard_address=":0",
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            pids = list(client.run(os.getpid).values())
+            timer = threading.Timer(moment, lambda: [os.kill(p, 9) for p in pids[:killed]])
+            frame = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
+            model = sg.MatrixCompletion(args.rank, center="both", scale="none", smooth="none")
+            began = time.perf_counter()
+            timer.start()
+            model.fit(frame)
+            timer.cancel()
+            return time.perf_counter() - began, model
+
+    rng = np.random.default_rng(0)
+    usual, want = timed(0, 0.0)
+    rows = rng.integers(0, want.factors_.shape[0], 100_000)
+    some = rows, rng.integers(0, want.factors_.shape[1], len(rows))
+    estimate = want.predict_entries(some)
+    print(json.dumps({"killed": 0, "wall": usual}), flush=True)
+    for killed in (1, 1, 1, args.workers - 1):
+        moment = float(rng.uniform(0, usual))
+        wall, model = timed(killed, moment)
+        off = np.abs(model.predict_entries(some) - estimate).max() / np.abs(estimate).max()
+        facts = {"killed": killed, "after": moment, "wall": wall, "times": wall / usual}
+        print(json.dumps({**facts, "difference": float(off)}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["make", "fit", "overhead"])
+    parser.add_argument("command", choices=["make", "fit", "overhead", "lose"])
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--entries", type=int, default=20_000_000)
     parser.add_argument("--rows", type=int, default=200_000)
@@ -241,6 +285,8 @@ def main() -> None:
         make(args.folder, args.entries, (args.rows, args.columns), args.rank)
     elif args.command == "fit":
         fit(args)
+    elif args.command == "lose":
+        lose(args)
     else:
         overhead(args)
 
