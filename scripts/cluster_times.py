@@ -20,8 +20,8 @@ from scaledgd.distributed.shards import Chain, Shard
 from scaledgd.distributed.tasks import Other, Own, Unsure
 from scaledgd.kernels.threads import limited
 
-BYTES = 32
-"""What workers hold of an entry: its place in the other mode twice, and its value; all twice."""
+BYTES = 24
+"""What workers hold of an entry: its place in the other mode and its value, both twice."""
 COPIES = 4
 """Copies of both blocks, with their variances, that the client has at a time, about."""
 

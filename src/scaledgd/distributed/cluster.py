@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
@@ -205,10 +208,12 @@ def _release(futures: Sequence[Any]) -> None:
 
 
 def _cut(cut: Work, block: Any, bounds: list[tuple[int, int]]) -> list[Piece]:
+    _trim()
     return list(cut(block, bounds))
 
 
 def _assembled(assemble: Work, bounds: tuple[int, int], *parts: Piece) -> Shard:
+    _trim()
     shard: Shard = assemble(bounds, *parts)
     return shard
 
@@ -217,6 +222,18 @@ def _run(work: Work, shard: Shard, own: tuple[Any, ...], *shared: Any) -> Any:
     # shards are worked on side by side, so each gets one thread
     with limited(1, 1), np.errstate(over="ignore", under="ignore"):
         return work(shard, *own, *shared)
+
+
+def _trim() -> None:
+    """Return free memory to the system: pieces are small, and what they leave is kept otherwise.
+
+    A worker goes by the memory of its process, and moves data to disk if that is too much.
+    """
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # not the C library of GNU
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reachable(client: Any) -> bool | None:
