@@ -4,7 +4,7 @@
 ``python benchmarks/cluster.py fit FOLDER --workers 4 --memory 1.5GB`` fits them, and
 ``python benchmarks/cluster.py overhead --entries 10000000 --rows 40000 --columns 10000 --workers
 2`` compares processes with threads, in turns. ``python benchmarks/cluster.py lose FOLDER`` fits
-them while workers are killed.
+them while workers are killed, and ``beside FOLDER`` times Spark's ALS, too, if pyspark is there.
 """
 
 from __future__ import annotations
@@ -262,9 +262,72 @@ def lose(args: Any) -> None:
         print(json.dumps({**facts, "difference": float(off)}), flush=True)
 
 
+def beside(args: Any) -> None:
+    """Fit most lines of the files, here and with the ALS of Spark; print times and errors."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    import scaledgd as sg
+
+    with (
+        LocalCluster(
+            n_workers=args.workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        lines = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
+        hidden = (31 * lines["row"] + 17 * lines["column"]) % 20 == 0
+        before, began, spent = client.run(usage), time.perf_counter(), usage()[0]
+        model = sg.MatrixCompletion(args.rank, center="both", scale="none", smooth="none")
+        model.fit(lines[~hidden])
+        wall, after = time.perf_counter() - began, client.run(usage)
+        cpu = usage()[0] - spent + sum(after[k][0] - before[k][0] for k in after if k in before)
+        test = lines[hidden].compute()
+    off = model.predict_entries(test[["row", "column"]]) - test["value"].to_numpy()
+    facts = {"who": "scaledgd", "wall": wall, "cpu": cpu, "iterations": model.n_iter_}
+    print(json.dumps({**facts, "rmse": float(np.sqrt(np.mean(off**2)))}), flush=True)
+    for iterations in args.iterations:
+        print(json.dumps(_spark(args, iterations)), flush=True)
+
+
+def _spark(args: Any, iterations: int) -> dict[str, Any]:
+    """Time ALS of Spark, with as many threads."""
+    import psutil
+    from pyspark.ml.recommendation import ALS
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F  # noqa: N812
+
+    builder = SparkSession.builder.master(f"local[{args.workers}]")
+    builder = builder.config("spark.driver.memory", "6g").config("spark.ui.enabled", "false")
+    spark = builder.getOrCreate()
+    machine = psutil.Process(spark.sparkContext._gateway.proc.pid)
+
+    def spent() -> float:
+        found = [machine, *machine.children(recursive=True)]
+        return float(sum(sum(p.cpu_times()[:2]) for p in found))
+
+    lines = spark.read.parquet(str(args.folder))
+    hidden = (31 * F.col("row") + 17 * F.col("column")) % 20 == 0
+    began, before = time.perf_counter(), spent()
+    als = ALS(
+        rank=args.rank,
+        maxIter=iterations,
+        regParam=args.ridge,
+        userCol="row",
+        itemCol="column",
+        ratingCol="value",
+        seed=0,
+    )
+    model = als.fit(lines.where(~hidden))
+    facts = {"who": "Spark ALS", "wall": time.perf_counter() - began, "cpu": spent() - before}
+    off = F.col("value") - F.col("prediction")
+    error = model.transform(lines.where(hidden)).agg(F.sqrt(F.avg(off * off))).first()[0]
+    return {**facts, "iterations": iterations, "ridge": args.ridge, "rmse": error}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["make", "fit", "overhead", "lose"])
+    parser.add_argument("command", choices=["make", "fit", "overhead", "lose", "beside"])
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--entries", type=int, default=20_000_000)
     parser.add_argument("--rows", type=int, default=200_000)
@@ -274,6 +337,8 @@ def main() -> None:
     parser.add_argument("--memory", default="1.5GB")
     parser.add_argument("--max-iter", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3, help="of threads and of workers")
+    parser.add_argument("--iterations", type=int, nargs="*", default=[5, 10], help="of Spark")
+    parser.add_argument("--ridge", type=float, default=0.02, help="of Spark: its regParam")
     parser.add_argument("--gather", type=int, help="entries up to which data are fitted here")
     args = parser.parse_args()
     if args.gather is not None:
@@ -287,6 +352,8 @@ def main() -> None:
         fit(args)
     elif args.command == "lose":
         lose(args)
+    elif args.command == "beside":
+        beside(args)
     else:
         overhead(args)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import itertools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
@@ -16,13 +17,15 @@ import numpy as np
 from ..estimators.journal import log
 from ..kernels.threads import limited
 from .places import Places
-from .shards import Piece, Shard
+from .shards import Piece, Shard, pieces
 from .workers import Work, Workers
 
 TRIES = 8
 """How often a step is begun anew when workers are lost in the middle of it."""
 SMALL = 1 << 14
 """Bytes for one shard up to which they travel with the task."""
+GROUPS = 8
+"""Groups of shards for every thread, for which entries are cut into pieces."""
 KEPT = 6
 """Arrays that stay on the workers after they were sent, because the next step may need them."""
 
@@ -73,15 +76,19 @@ class Cluster(Workers):
     ) -> list[Any]:
         from dask import delayed
 
+        # pieces are for several shards: small ones are many, and leave holes in the memory
+        per = math.ceil(len(bounds) / (GROUPS * self.threads))
+        groups = [bounds[k : k + per] for k in range(0, len(bounds), per)]
         found: list[Any] = []
-        for some in np.array_split(np.arange(len(bounds)), min(passes, len(bounds))):
-            wanted = [bounds[k] for k in some]
-            n = len(wanted)
-            cutting = [delayed(_cut, nout=n, pure=False)(cut, block, wanted) for block in blocks]
-            shards = [
-                delayed(_assembled, pure=False)(assemble, wanted[k], *(part[k] for part in cutting))
-                for k in range(n)
-            ]
+        for some in np.array_split(np.arange(len(groups)), min(passes, len(groups))):
+            wanted = [groups[k] for k in some]
+            ends = [(group[0][0], group[-1][1]) for group in wanted]
+            cutting = [delayed(_cut, nout=len(ends), pure=False)(cut, b, ends) for b in blocks]
+            shards: list[Any] = []
+            for k, group in enumerate(wanted):
+                parts = (part[k] for part in cutting)
+                made = delayed(_assembled, nout=len(group), pure=False)(assemble, group, *parts)
+                shards += [made[n] for n in range(len(group))]
             found += self._finished(self.client.compute(shards))
         return found
 
@@ -212,10 +219,10 @@ def _cut(cut: Work, block: Any, bounds: list[tuple[int, int]]) -> list[Piece]:
     return list(cut(block, bounds))
 
 
-def _assembled(assemble: Work, bounds: tuple[int, int], *parts: Piece) -> Shard:
+def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> list[Shard]:
     _trim()
-    shard: Shard = assemble(bounds, *parts)
-    return shard
+    cut = [pieces(part, group, (part[0].dtype, part[1].dtype)) for part in parts]
+    return [assemble(limits, *(some[k] for some in cut)) for k, limits in enumerate(group)]
 
 
 def _run(work: Work, shard: Shard, own: tuple[Any, ...], *shared: Any) -> Any:
