@@ -1,6 +1,9 @@
 """Fits of Dask collections: the same answers as on one machine, for any shards."""
 
+import pickle
 import time
+import types
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,8 +20,12 @@ dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
 pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
 from scaledgd.distributed import fitting  # noqa: E402
+from scaledgd.distributed.places import Places  # noqa: E402
+from scaledgd.distributed.shards import Shard  # noqa: E402
+from scaledgd.distributed.sorting import by_slice, repeated  # noqa: E402
 from scaledgd.distributed.workers import Here  # noqa: E402
 from scaledgd.estimators import choosing, joint, journal, progress, searching  # noqa: E402
+from scaledgd.kernels import cpp  # noqa: E402
 
 SHAPE, RANK = (300, 200), 3
 pytestmark = [
@@ -178,6 +185,76 @@ def test_single_precision_stays(large, monkeypatch):
 def test_few_entries_are_fitted_here():
     i, j, y = entries()
     alike(fitted(MODELS["auto"], i, j, y), fitted(MODELS["auto"], *chunked(i, j, y)), 1e-10)
+
+
+class Holders:
+    """A client of workers that have some shards."""
+
+    def __init__(self, threads, has):
+        self.threads, self.has, self.moved = threads, has, []
+
+    def nthreads(self):
+        return self.threads
+
+    def who_has(self, shards):
+        return {shard.key: self.has.get(shard.key, ()) for shard in shards}
+
+    def replicate(self, shards, n, workers):
+        self.moved += [(shard.key, *workers) for shard in shards]
+
+
+@pytest.mark.parametrize(
+    ("threads", "has", "counts", "moved"),
+    [
+        ({"a": 1, "b": 1}, "aabb", {"a": 2, "b": 2}, 0),
+        ({"a": 1, "b": 1}, "aaab", {"a": 2, "b": 2}, 1),
+        ({"a": 1, "b": 1}, "aaa", {"a": 2, "b": 1}, 1),
+        ({"a": 2, "b": 1}, "aaaaaa", {"a": 4, "b": 2}, 2),
+        ({"a": 1, "b": 1}, ["ab", "ab", "a", "a"], {"a": 2, "b": 2}, 0),
+        ({"a": 1}, ["a", "", "c"], {"a": 1, None: 2}, 0),
+    ],
+)
+def test_every_thread_has_as_many_shards(threads, has, counts, moved):
+    shards = [types.SimpleNamespace(key=f"shard-{k}") for k in range(len(has))]
+    client = Holders(threads, {s.key: tuple(who) for s, who in zip(shards, has, strict=True)})
+    places = Places(client).of(shards)
+    assert Counter(places) == counts
+    assert len(client.moved) == moved
+    for shard, place in zip(shards, places, strict=True):
+        there = {worker for key, worker in client.moved if key == shard.key}
+        assert place is None or place in client.has[shard.key] or place in there
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_entries_in_order(seed):
+    rng = np.random.default_rng(seed)
+    shape, m = (int(rng.integers(1, 9)), int(rng.integers(1, 9))), int(rng.integers(0, 40))
+    own, others = (rng.integers(0, n, m, dtype=np.int32) for n in shape)
+    y = np.arange(m, dtype=np.float32)
+    starts, there, values = by_slice(own, others, y, shape)
+    order = np.lexsort((others, own))
+    assert np.array_equal(there, others[order])
+    assert np.array_equal(np.diff(starts), np.bincount(own, minlength=shape[0]))
+    assert np.array_equal(np.sort(values), y)
+    assert (there.dtype, values.dtype) == (np.int32, np.float32)
+    pairs = own[order] * shape[1] + others[order]
+    assert np.array_equal(repeated(starts, there), np.flatnonzero(np.diff(pairs) == 0) + 1)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_coordinates_are_read_back_from_the_kernels(mode):
+    i, j, y = entries()
+    own, others = ((i, j), (j, i))[mode]
+    bounds = 0, SHAPE[mode]
+    pieces = own.astype(np.int32), others.astype(np.int32), y
+    shard = Shard.assembled(mode, bounds, SHAPE, False, pieces)
+    want = shard.others.copy()
+    if cpp.AVAILABLE:
+        shard.pattern.entries(mode)
+        assert shard.places is None
+    assert np.array_equal(shard.others, want)
+    assert shard.others.dtype == np.int32
+    assert np.array_equal(pickle.loads(pickle.dumps(shard)).places, want)
 
 
 # ---- fits that are broken off
