@@ -1,8 +1,10 @@
 """Fits of Dask collections: the same answers as on one machine, for any shards."""
 
+import gc
 import pickle
 import time
 import types
+import weakref
 from collections import Counter
 
 import numpy as np
@@ -255,6 +257,13 @@ def test_coordinates_are_read_back_from_the_kernels(mode):
     assert np.array_equal(shard.others, want)
     assert shard.others.dtype == np.int32
     assert np.array_equal(pickle.loads(pickle.dumps(shard)).places, want)
+    shard.operator  # noqa: B018
+    gone, _ = weakref.ref(shard), gc.disable()
+    try:
+        del shard
+        assert gone() is None  # without a collection, which workers hardly ever do
+    finally:
+        gc.enable()
 
 
 # ---- fits that are broken off

@@ -7,6 +7,7 @@ shard is what one machine does with a table of these rows: the same code, the sa
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -244,9 +245,13 @@ class _ShardPattern(CppPattern):
     """Entries that are sorted already, without their coordinates."""
 
     def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+        self._of = weakref.ref(shard)  # or a shard that is moved to disk would stay in memory, too
         self.shape, self.backend = shard.shape, backend(shard.y)  # type: ignore[assignment]
         self._entries, self._known = {}, []
+
+    @property
+    def _shard(self) -> Shard:
+        return _alive(self._of)
 
     @property
     def index(self) -> Any:  # type: ignore[override]
@@ -295,15 +300,21 @@ class _ShardEntries(Entries):
     def __init__(self, shard: Shard) -> None:
         object.__setattr__(self, "shape", shard.shape)
         object.__setattr__(self, "pattern", shard.pattern)
-        object.__setattr__(self, "_shard", shard)
+        object.__setattr__(self, "_of", weakref.ref(shard))
 
     @property
     def index(self) -> Any:
-        return self._shard.index  # type: ignore[attr-defined]
+        return _alive(self._of).index  # type: ignore[attr-defined]
 
     @property
     def measured(self) -> tuple[int, ...]:
-        return (self._shard.size,)  # type: ignore[attr-defined]
+        return (_alive(self._of).size,)  # type: ignore[attr-defined]
+
+
+def _alive(shard: weakref.ref[Shard]) -> Shard:
+    found = shard()
+    assert found is not None, "the shard is used longer than it is there"
+    return found
 
 
 def wide(numbers: Array) -> Array:
