@@ -172,7 +172,7 @@ class Shard:
 
     def local(self, chain: Chain) -> LocalObservations:
         """Return the entries, with the values that a chain of steps leaves."""
-        coordinates: Any = _Coordinates(self)
+        coordinates: Any = _Coordinates(self, keep=True)  # for as long as a task
         data = LocalObservations(coordinates, self.y, self.shape)
         data._shared["operator"] = self.operator
         return chain.apply(data, self)
@@ -224,21 +224,25 @@ class DuplicateError(ValueError):
 
 
 class _Coordinates:
-    """The coordinates of a shard, made whenever they are asked for: they take much memory."""
+    """The coordinates of a shard, made when they are asked for: they take much memory."""
 
-    def __init__(self, shard: Shard) -> None:
-        self.shard = shard
+    def __init__(self, shard: Shard, keep: bool = False) -> None:
+        self.shard, self._keep = shard, keep
+        self._made: dict[int, Array] = {}
 
     def __len__(self) -> int:
         return 2
 
     def __getitem__(self, mode: int) -> Array:
-        if mode == self.shard.mode:
-            return self.shard.own
-        return wide(self.shard.others)
+        if mode in self._made:
+            return self._made[mode]
+        found = self.shard.own if mode == self.shard.mode else wide(self.shard.others)
+        if self._keep:
+            self._made[mode] = found
+        return found
 
     def __iter__(self) -> Iterator[Array]:
-        return iter(self.shard.index)
+        return iter((self[0], self[1]))
 
 
 class _ShardPattern(CppPattern):
