@@ -59,6 +59,12 @@ class Cluster(Workers):
     def threads(self) -> int:  # type: ignore[override]
         return max(1, int(sum(self.client.nthreads().values())))
 
+    @property
+    def memory(self) -> float:
+        info = self.client.scheduler_info()
+        limits = [w.get("memory_limit") for w in info["workers"].values()]
+        return float(sum(limits)) if all(limits) else math.inf
+
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
         futures = self.client.compute(list(tasks))
         try:
@@ -221,6 +227,8 @@ def _cut(cut: Work, block: Any, bounds: list[tuple[int, int]]) -> list[Piece]:
 
 def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> list[Shard]:
     _trim()
+    if len(group) == 1:
+        return [assemble(group[0], *parts)]
     cut = [pieces(part, group, (part[0].dtype, part[1].dtype)) for part in parts]
     return [assemble(limits, *(some[k] for some in cut)) for k, limits in enumerate(group)]
 

@@ -29,7 +29,9 @@ CELLS = 20_000_000
 PART = 2_000_000
 """Entries of a shard, about."""
 PASSES = 4
-"""How often rows are gone through to make columns of them: less memory for more time."""
+"""How often rows are gone through to make columns of them, if memory is short."""
+ROOM = 100
+"""Bytes for an entry from which on it is not: twice what is there at a time, at most."""
 COPIES = 5
 """Copies of the entries that a fit on one machine makes, about."""
 
@@ -180,7 +182,7 @@ def sharded(workers: Workers, source: Source) -> ShardedObservations:
         partial(_by_column, narrow=narrow[::-1]),
         limits[1],
         partial(_assembled, 1, shape, dense),
-        PASSES,
+        1 if workers.memory > ROOM * source.size else PASSES,
     )
     return ShardedObservations(
         workers, (rows, columns), limits, shape, source.size, source.dtype, dense

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -24,6 +25,11 @@ class Workers(ABC):
 
     threads: int
     """How many shards can be worked on at a time."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes that all workers may use; infinity if nobody limits them."""
+        return math.inf
 
     @abstractmethod
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
