@@ -2,7 +2,9 @@
 
 ``python benchmarks/cluster.py make FOLDER --entries 20000000`` writes the files,
 ``python benchmarks/cluster.py fit FOLDER --workers 4 --memory 1.5GB`` fits them, and
-``python benchmarks/cluster.py overhead --entries 10000000`` compares processes with threads.
+``python benchmarks/cluster.py overhead --entries 10000000 --rows 40000 --columns 10000 --workers
+2`` compares processes with threads, in turns. ``python benchmarks/cluster.py lose FOLDER`` fits
+them while workers are killed, and ``beside FOLDER`` times Spark's ALS, too, if pyspark is there.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import json
 import os
 import resource
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -75,6 +78,14 @@ def usage() -> tuple[float, int]:
     return spent.ru_utime + spent.ru_stime, spent.ru_maxrss * 1024
 
 
+def spilled(dask_worker: Any) -> int:
+    """Bytes that a worker has moved to disk since it was started."""
+    found = getattr(dask_worker.data, "cumulative_metrics", {})
+    return int(
+        sum(n for (what, unit), n in found.items() if (what, unit) == ("disk-write", "bytes"))
+    )
+
+
 def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offsets: int = 2) -> int:
     """Bytes that one sweep with its loss sends: to every worker, to shards, and back.
 
@@ -90,7 +101,7 @@ def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offset
 
 def watched() -> list[tuple[int, int, int]]:
     """Note, whenever the loss is known, how many bytes were sent and received until then."""
-    from scaledgd.distributed import workers as cluster_of
+    from scaledgd.distributed import cluster as cluster_of
 
     sweeps: list[tuple[int, int, int]] = []
     plain = cluster_of.Cluster.each
@@ -150,6 +161,7 @@ def fit(args: Any) -> None:
             "cpu": cpu,
             "peak_per_worker": sorted(peak for _, peak in after.values()),
             "peak_of_client": usage()[1],
+            "written_to_disk": sorted(client.run(spilled).values()),
             **bytes_of(sweeps),
             "sweep_predicted": predicted(tuple(model.factors_.shape), args.rank, args.workers, 4),
             "same_workers": set(before) == set(after),
@@ -158,7 +170,7 @@ def fit(args: Any) -> None:
 
 
 def overhead(args: Any) -> None:
-    """Compare processes with threads on the same entries."""
+    """Compare processes with threads on the same entries, in turns."""
     import dask.array as da
     from distributed import Client, LocalCluster
 
@@ -171,12 +183,7 @@ def overhead(args: Any) -> None:
     i, j, y = i.astype(np.int64), j.astype(np.int64), y.astype(np.float64)
     given: dict[str, Any] = {"center": "both", "scale": "none", "smooth": "none"}
     model = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter, n_jobs=args.workers)
-    began, spent = time.perf_counter(), time.process_time()
-    one = model.fit_entries((i, j), y, shape)
-    facts = {
-        "threads_wall": time.perf_counter() - began,
-        "threads_cpu": time.process_time() - spent,
-    }
+    sweeps, rounds = watched(), []
     with (
         LocalCluster(
             n_workers=args.workers, threads_per_worker=1, processes=True, dashboard_address=":0"
@@ -186,27 +193,141 @@ def overhead(args: Any) -> None:
         lazy = [da.from_array(x, chunks=-(-len(y) // (4 * args.workers))) for x in (i, j, y)]
         lazy = client.persist(lazy)
         client.gather(client.map(abs, [1]))
-        before = client.run(usage)
-        began, spent = time.perf_counter(), time.process_time()
-        sweeps = watched()
-        many = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter)
-        many.fit_entries(tuple(lazy[:2]), lazy[2], shape)
-        after = client.run(usage)
-        facts["workers_wall"] = time.perf_counter() - began
-        facts["client_cpu"] = time.process_time() - spent
-        facts["workers_cpu"] = sum(after[k][0] - before[k][0] for k in after)
+        for _ in range(args.rounds):
+            began, spent = time.perf_counter(), usage()[0]
+            one = model.fit_entries((i, j), y, shape)
+            facts = {"threads_wall": time.perf_counter() - began}
+            facts["threads_cpu"] = usage()[0] - spent
+            before = client.run(usage)
+            began, spent = time.perf_counter(), usage()[0]
+            many = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter)
+            many.fit_entries(tuple(lazy[:2]), lazy[2], shape)
+            facts["workers_wall"] = time.perf_counter() - began
+            after = client.run(usage)
+            facts["client_cpu"] = usage()[0] - spent
+            facts["workers_cpu"] = sum(after[k][0] - before[k][0] for k in after)
+            rounds.append(facts)
     some = tuple(x[:100_000] for x in (i, j))
     a, b = one.predict_entries(some), many.predict_entries(some)
-    facts["difference"] = float(np.abs(a - b).max() / np.abs(a).max())
-    facts |= {"iterations": (one.n_iter_, many.n_iter_), "ranks": (one.rank_, many.rank_)}
-    facts |= bytes_of(sweeps)
-    facts["sweep_predicted"] = predicted(shape, args.rank, args.workers, 8)
-    print(json.dumps(facts, indent=1))
+    found: dict[str, Any] = {k: float(np.median([r[k] for r in rounds])) for k in rounds[0]}
+    wall = [r["workers_wall"] / r["threads_wall"] for r in rounds]
+    cpu = [(r["workers_cpu"] + r["client_cpu"]) / r["threads_cpu"] for r in rounds]
+    found |= {"times_the_wall": wall, "times_the_cpu": cpu}
+    found["difference"] = float(np.abs(a - b).max() / np.abs(a).max())
+    found |= {"iterations": (one.n_iter_, many.n_iter_), "ranks": (one.rank_, many.rank_)}
+    found |= bytes_of(sweeps)
+    found["sweep_predicted"] = predicted(shape, args.rank, args.workers, 8)
+    print(json.dumps(found, indent=1))
+
+
+def lose(args: Any) -> None:
+    """Fit the files while workers are killed at random moments, and print what that costs."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    import scaledgd as sg
+
+    def timed(killed: int, moment: float) -> tuple[float, Any]:
+        with (
+            LocalCluster(
+                n_workers=args.workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=args.memory,
+                dashboard_address=":0",
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            pids = list(client.run(os.getpid).values())
+            timer = threading.Timer(moment, lambda: [os.kill(p, 9) for p in pids[:killed]])
+            frame = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
+            model = sg.MatrixCompletion(args.rank, center="both", scale="none", smooth="none")
+            began = time.perf_counter()
+            timer.start()
+            model.fit(frame)
+            timer.cancel()
+            return time.perf_counter() - began, model
+
+    rng = np.random.default_rng(0)
+    usual, want = timed(0, 0.0)
+    rows = rng.integers(0, want.factors_.shape[0], 100_000)
+    some = rows, rng.integers(0, want.factors_.shape[1], len(rows))
+    estimate = want.predict_entries(some)
+    print(json.dumps({"killed": 0, "wall": usual}), flush=True)
+    for killed in (1, 1, 1, args.workers - 1):
+        moment = float(rng.uniform(0, usual))
+        wall, model = timed(killed, moment)
+        off = np.abs(model.predict_entries(some) - estimate).max() / np.abs(estimate).max()
+        facts = {"killed": killed, "after": moment, "wall": wall, "times": wall / usual}
+        print(json.dumps({**facts, "difference": float(off)}), flush=True)
+
+
+def beside(args: Any) -> None:
+    """Fit most lines of the files, here and with the ALS of Spark; print times and errors."""
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    import scaledgd as sg
+
+    with (
+        LocalCluster(
+            n_workers=args.workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        lines = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
+        hidden = (31 * lines["row"] + 17 * lines["column"]) % 20 == 0
+        before, began, spent = client.run(usage), time.perf_counter(), usage()[0]
+        model = sg.MatrixCompletion(args.rank, center="both", scale="none", smooth="none")
+        model.fit(lines[~hidden])
+        wall, after = time.perf_counter() - began, client.run(usage)
+        cpu = usage()[0] - spent + sum(after[k][0] - before[k][0] for k in after if k in before)
+        test = lines[hidden].compute()
+    off = model.predict_entries(test[["row", "column"]]) - test["value"].to_numpy()
+    facts = {"who": "scaledgd", "wall": wall, "cpu": cpu, "iterations": model.n_iter_}
+    print(json.dumps({**facts, "rmse": float(np.sqrt(np.mean(off**2)))}), flush=True)
+    for iterations in args.iterations:
+        print(json.dumps(_spark(args, iterations)), flush=True)
+
+
+def _spark(args: Any, iterations: int) -> dict[str, Any]:
+    """Time ALS of Spark, with as many threads."""
+    import psutil
+    from pyspark.ml.recommendation import ALS
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F  # noqa: N812
+
+    builder = SparkSession.builder.master(f"local[{args.workers}]")
+    builder = builder.config("spark.driver.memory", "6g").config("spark.ui.enabled", "false")
+    spark = builder.getOrCreate()
+    machine = psutil.Process(spark.sparkContext._gateway.proc.pid)
+
+    def spent() -> float:
+        found = [machine, *machine.children(recursive=True)]
+        return float(sum(sum(p.cpu_times()[:2]) for p in found))
+
+    lines = spark.read.parquet(str(args.folder))
+    hidden = (31 * F.col("row") + 17 * F.col("column")) % 20 == 0
+    began, before = time.perf_counter(), spent()
+    als = ALS(
+        rank=args.rank,
+        maxIter=iterations,
+        regParam=args.ridge,
+        userCol="row",
+        itemCol="column",
+        ratingCol="value",
+        seed=0,
+    )
+    model = als.fit(lines.where(~hidden))
+    facts = {"who": "Spark ALS", "wall": time.perf_counter() - began, "cpu": spent() - before}
+    off = F.col("value") - F.col("prediction")
+    error = model.transform(lines.where(hidden)).agg(F.sqrt(F.avg(off * off))).first()[0]
+    return {**facts, "iterations": iterations, "ridge": args.ridge, "rmse": error}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["make", "fit", "overhead"])
+    parser.add_argument("command", choices=["make", "fit", "overhead", "lose", "beside"])
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--entries", type=int, default=20_000_000)
     parser.add_argument("--rows", type=int, default=200_000)
@@ -215,6 +336,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--memory", default="1.5GB")
     parser.add_argument("--max-iter", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3, help="of threads and of workers")
+    parser.add_argument("--iterations", type=int, nargs="*", default=[5, 10], help="of Spark")
+    parser.add_argument("--ridge", type=float, default=0.02, help="of Spark: its regParam")
     parser.add_argument("--gather", type=int, help="entries up to which data are fitted here")
     args = parser.parse_args()
     if args.gather is not None:
@@ -226,6 +350,10 @@ def main() -> None:
         make(args.folder, args.entries, (args.rows, args.columns), args.rank)
     elif args.command == "fit":
         fit(args)
+    elif args.command == "lose":
+        lose(args)
+    elif args.command == "beside":
+        beside(args)
     else:
         overhead(args)
 

@@ -1,9 +1,15 @@
 """Fits of Dask collections: the same answers as on one machine, for any shards."""
 
+import gc
+import pickle
 import time
+import types
+import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
+import sklearn.exceptions
 from sklearn.base import clone
 
 import scaledgd as sg
@@ -15,8 +21,13 @@ da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
 pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
-from scaledgd.distributed import fitting  # noqa: E402
-from scaledgd.estimators import choosing, joint, searching  # noqa: E402
+from scaledgd.distributed import fitting, workers  # noqa: E402
+from scaledgd.distributed.places import Places  # noqa: E402
+from scaledgd.distributed.shards import Shard  # noqa: E402
+from scaledgd.distributed.sorting import by_slice, repeated  # noqa: E402
+from scaledgd.distributed.workers import Here  # noqa: E402
+from scaledgd.estimators import choosing, joint, journal, progress, searching  # noqa: E402
+from scaledgd.kernels import cpp  # noqa: E402
 
 SHAPE, RANK = (300, 200), 3
 pytestmark = [
@@ -51,6 +62,12 @@ def large(monkeypatch):
     monkeypatch.setattr(joint, "WORK", 0)
     for module in (choosing, searching):
         monkeypatch.setattr(module, "LARGE", 5000)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """No cluster, even if there is an active client."""
+    monkeypatch.setattr(workers, "_active", lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +193,160 @@ def test_single_precision_stays(large, monkeypatch):
 def test_few_entries_are_fitted_here():
     i, j, y = entries()
     alike(fitted(MODELS["auto"], i, j, y), fitted(MODELS["auto"], *chunked(i, j, y)), 1e-10)
+
+
+class Holders:
+    """A client of workers that have some shards."""
+
+    def __init__(self, threads, has):
+        self.threads, self.has, self.moved = threads, has, []
+
+    def nthreads(self):
+        return self.threads
+
+    def who_has(self, shards):
+        return {shard.key: self.has.get(shard.key, ()) for shard in shards}
+
+    def replicate(self, shards, n, workers):
+        self.moved += [(shard.key, *workers) for shard in shards]
+
+
+@pytest.mark.parametrize(
+    ("threads", "has", "counts", "moved"),
+    [
+        ({"a": 1, "b": 1}, "aabb", {"a": 2, "b": 2}, 0),
+        ({"a": 1, "b": 1}, "aaab", {"a": 2, "b": 2}, 1),
+        ({"a": 1, "b": 1}, "aaa", {"a": 2, "b": 1}, 1),
+        ({"a": 2, "b": 1}, "aaaaaa", {"a": 4, "b": 2}, 2),
+        ({"a": 1, "b": 1}, ["ab", "ab", "a", "a"], {"a": 2, "b": 2}, 0),
+        ({"a": 1}, ["a", "", "c"], {"a": 1, None: 2}, 0),
+    ],
+)
+def test_every_thread_has_as_many_shards(threads, has, counts, moved):
+    shards = [types.SimpleNamespace(key=f"shard-{k}") for k in range(len(has))]
+    client = Holders(threads, {s.key: tuple(who) for s, who in zip(shards, has, strict=True)})
+    places = Places(client).of(shards)
+    assert Counter(places) == counts
+    assert len(client.moved) == moved
+    for shard, place in zip(shards, places, strict=True):
+        there = {worker for key, worker in client.moved if key == shard.key}
+        assert place is None or place in client.has[shard.key] or place in there
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_entries_in_order(seed):
+    rng = np.random.default_rng(seed)
+    shape, m = (int(rng.integers(1, 9)), int(rng.integers(1, 9))), int(rng.integers(0, 40))
+    own, others = (rng.integers(0, n, m, dtype=np.int32) for n in shape)
+    y = np.arange(m, dtype=np.float32)
+    starts, there, values = by_slice(own, others, y, shape)
+    order = np.lexsort((others, own))
+    assert np.array_equal(there, others[order])
+    assert np.array_equal(np.diff(starts), np.bincount(own, minlength=shape[0]))
+    assert np.array_equal(np.sort(values), y)
+    assert (there.dtype, values.dtype) == (np.int32, np.float32)
+    pairs = own[order] * shape[1] + others[order]
+    assert np.array_equal(repeated(starts, there), np.flatnonzero(np.diff(pairs) == 0) + 1)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_coordinates_are_read_back_from_the_kernels(mode):
+    i, j, y = entries()
+    own, others = ((i, j), (j, i))[mode]
+    bounds = 0, SHAPE[mode]
+    pieces = own.astype(np.int32), others.astype(np.int32), y
+    shard = Shard.assembled(mode, bounds, SHAPE, False, pieces)
+    want = shard.others.copy()
+    if cpp.AVAILABLE:
+        shard.pattern.entries(mode)
+        assert shard.places is None
+    assert np.array_equal(shard.others, want)
+    assert shard.others.dtype == np.int32
+    assert np.array_equal(pickle.loads(pickle.dumps(shard)).places, want)
+    shard.operator  # noqa: B018
+    gone, _ = weakref.ref(shard), gc.disable()
+    try:
+        del shard
+        assert gone() is None  # without a collection, which workers hardly ever do
+    finally:
+        gc.enable()
+
+
+# ---- fits that are broken off
+
+
+def broken_off(monkeypatch, number=None):
+    """Ctrl-C at a step of the next fit; return the names of the steps."""
+    plain, steps = Here.each, []
+
+    def each(self, work, *args):
+        steps.append(work.__name__)
+        if len(steps) == number:
+            raise KeyboardInterrupt
+        return plain(self, work, *args)
+
+    monkeypatch.setattr(Here, "each", each)
+    return steps
+
+
+def in_sweeps(steps):
+    """The number of a step in the middle of the last sweeps."""
+    sweeps = [k for k, name in enumerate(steps) if name == "update"]
+    return sweeps[-3] + 1
+
+
+def test_a_fit_resumes_from_its_checkpoint(large, alone, monkeypatch, tmp_path):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    monkeypatch.setattr(journal, "EVERY", 0)
+    i, j, y = entries()
+    with monkeypatch.context() as patch:
+        usual = broken_off(patch)
+        want = fitted(MODELS["given"], *chunked(i, j, y))
+    model = clone(MODELS["given"]).set_params(checkpoint=tmp_path / "fit.npz")
+    with monkeypatch.context() as patch:
+        broken_off(patch, in_sweeps(usual))
+        with pytest.raises(KeyboardInterrupt):
+            fitted(model, *chunked(i, j, y))
+    assert (tmp_path / "fit.npz").exists()
+    monkeypatch.setattr(fitting, "PART", 3000)  # other shards are no other fit
+    steps = broken_off(monkeypatch)
+    alike(want, fitted(model, *chunked(i, j, y)))
+    assert len(steps) < len(usual)
+    assert not (tmp_path / "fit.npz").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_fit_that_is_interrupted_ends_with_its_last_iterate(large, alone, monkeypatch):
+    i, j, y = entries()
+    with monkeypatch.context() as patch:
+        usual = broken_off(patch)
+        fitted(MODELS["given"], *chunked(i, j, y))
+    broken_off(monkeypatch, in_sweeps(usual))
+    model = fitted(clone(MODELS["given"]).set_params(interrupt="return"), *chunked(i, j, y))
+    assert model.status_.startswith("interrupted at iteration")
+    assert model.predict_entries((i, j)).shape == y.shape
+
+
+def test_progress_and_time_limits(large, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "QUIET", 0)
+    i, j, y = entries()
+    fitted(clone(MODELS["given"]).set_params(verbose=2), *chunked(i, j, y))
+    assert "MatrixCompletion" in capsys.readouterr().err
+    with pytest.warns(sklearn.exceptions.ConvergenceWarning, match="time limit"):
+        model = fitted(clone(MODELS["given"]).set_params(max_time=1e-9), *chunked(i, j, y))
+    assert "time limit" in model.status_
+
+
+def test_a_warm_start_begins_where_the_last_fit_ended(large):
+    i, j, y = entries()
+    one, many = (clone(MODELS["given"]).set_params(warm_start=True) for _ in range(2))
+    for _ in range(2):
+        one, many = fitted_again(one, i, j, y), fitted_again(many, *chunked(i, j, y))
+    alike(one, many)
+
+
+def fitted_again(model, i, j, y):
+    return model.fit_entries((i, j), y, SHAPE)
 
 
 # ---- kinds of input
@@ -325,14 +496,68 @@ def bad_frames():
 @pytest.mark.parametrize("where", ["cluster", "here"])
 def test_bad_frames(name, where, large, request):
     parts, error, words = bad_frames()[name]
-    if where == "cluster":
-        client = request.getfixturevalue("client")
+    client = request.getfixturevalue("client" if where == "cluster" else "alone")
     model = clone(MODELS["given"])
     with dask.config.set({"dataframe.convert-string": False}), pytest.raises(error, match=words):
         model.fit(frame_of(parts))
     assert not hasattr(model, "factors_")
     if where == "cluster":
         assert not left_behind(client)
+
+
+def spoilt(folder, name):
+    """Files, one of which is not like the others."""
+    frame = labelled(*entries())
+    parts = [frame.iloc[:4000], frame.iloc[4000:8000], frame.iloc[8000:]]
+    if name == "type":
+        parts[1] = parts[1].assign(stars=parts[1]["stars"].astype(str))
+    elif name == "column":
+        parts[1] = parts[1].rename(columns={"stars": "rating"})
+    elif name == "pair":
+        parts[2] = pd.concat([parts[2], parts[0].iloc[[5]]])
+    for k, part in enumerate(parts):
+        part.to_parquet(folder / f"part{k}.parquet", index=False)
+    lines = dd.read_parquet(str(folder / "*.parquet"))
+    if name == "gone":
+        (folder / "part1.parquet").unlink()
+    elif name == "broken":
+        (folder / "part1.parquet").write_bytes(b"nothing that Parquet knows")
+    return lines
+
+
+@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("type", "part 1 of the frame: 'stars' holds .*, not numbers"),
+        ("column", "part 1 of the frame cannot be read .*stars"),
+        ("pair", "is given more than once"),
+        ("gone", "part 1 of the frame cannot be read .*No such file"),
+        ("broken", "part 1 of the frame cannot be read "),
+    ],
+)
+def test_bad_files(name, words, where, large, tmp_path, request):
+    client = request.getfixturevalue("client" if where == "cluster" else "alone")
+    model = clone(MODELS["given"])
+    with pytest.raises((ValueError, TypeError), match=words):
+        model.fit(spoilt(tmp_path, name))
+    assert not hasattr(model, "factors_")
+    if client is not None:
+        assert not left_behind(client)
+
+
+def test_no_files_at_all(tmp_path):
+    with pytest.raises(ValueError, match="no columns: no file was found"):
+        clone(MODELS["given"]).fit(dd.read_parquet(str(tmp_path / "none*.parquet")))
+
+
+def test_nothing_is_left_on_the_disk_of_this_process(large, alone, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    i, j, y = entries()
+    fitted(MODELS["given"], *chunked(i, j, y))
+    with pytest.raises(ValueError, match="is given more than once"):
+        fitted(MODELS["given"], *chunked(*(np.append(x, x[:1]) for x in (i, j, y))))
+    assert not list(tmp_path.glob("scaledgd-*"))
 
 
 def test_bad_arrays(large):
@@ -439,6 +664,28 @@ def test_files_in_parts_are_filled(large, tmp_path, client):
     assert not left_behind(client)
 
 
+def test_pairs_are_predicted_in_parts(large, tmp_path, client):
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    from scaledgd.cli.commands import folders
+
+    i, j, y = entries()
+    frame = labelled(i, j, y)
+    frame.iloc[:10_000].to_parquet(tmp_path / "part.parquet", index=False)
+    pairs = frame.iloc[10_000:][["item", "user"]].assign(more=1)
+    (tmp_path / "asked").mkdir()
+    for k, part in enumerate((pairs.iloc[:700], pairs.iloc[700:])):
+        part.to_parquet(tmp_path / "asked" / f"{k}.parquet", index=False)
+    asked = options(tmp_path, client, predict=tmp_path / "asked" / "*.parquet")
+    folders.check(asked)
+    summary = folders.run(asked)
+    assert summary.facts(1.0)["missing"] == len(pairs)
+    found = pd.concat([pd.read_parquet(p) for p in sorted((tmp_path / "out").glob("*.parquet"))])
+    assert list(found.columns) == ["user", "item", "stars"]
+    assert np.array_equal(found["user"], pairs["user"])
+    off = found["stars"].to_numpy() - frame["stars"].iloc[10_000:]
+    assert np.sqrt(np.mean(off**2)) < 0.6
+
+
 def test_what_files_in_parts_refuse(tmp_path, client):
     pytest.importorskip("typer", reason="needs scaledgd[cli]")
     from scaledgd.cli.commands import folders
@@ -459,4 +706,6 @@ def test_what_files_in_parts_refuse(tmp_path, client):
     refused("--report does not go with", report=tmp_path / "page.html")
     refused("nothing is missing", run=True)
     refused("no column 'stairs'", run=True, long=("user", "item", "stairs"))
+    pd.DataFrame({"user": ["u0001"]}).to_parquet(tmp_path / "pairs.pq", index=False)
+    refused("no column 'item'", run=True, predict=tmp_path / "pairs.pq")
     refused("no scheduler answers", run=True, cluster="tcp://127.0.0.1:9")

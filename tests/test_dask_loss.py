@@ -14,7 +14,8 @@ distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
 
 from test_dask import MODELS, chunked, entries, fitted, large, left_behind, started  # noqa: E402, F401
 
-from scaledgd.distributed import fitting, workers  # noqa: E402
+from scaledgd.distributed import cluster as cluster_module  # noqa: E402
+from scaledgd.distributed import fitting, places  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a cluster that loses workers complains
 
@@ -28,7 +29,7 @@ def cluster(large, monkeypatch):  # noqa: F811
 
 def at_step(monkeypatch, number, act):
     """Do something soon after a step of the fit has begun."""
-    plain, steps, done = workers.Cluster.each, [], threading.Event()
+    plain, steps, done = cluster_module.Cluster.each, [], threading.Event()
 
     def later():
         time.sleep(0.02)
@@ -41,7 +42,7 @@ def at_step(monkeypatch, number, act):
             threading.Thread(target=later, daemon=True).start()
         return plain(self, work, *args)
 
-    monkeypatch.setattr(workers.Cluster, "each", each)
+    monkeypatch.setattr(cluster_module.Cluster, "each", each)
     return done
 
 
@@ -69,15 +70,55 @@ def test_lost_workers(cluster, monkeypatch, seed, count):
     assert not left_behind(client)
 
 
+def in_shuffle(monkeypatch, number, delay, act):
+    """Do something while entries are brought into rows, or into columns."""
+    plain, calls, done = cluster_module.Cluster.shuffle, [], threading.Event()
+
+    def later():
+        time.sleep(delay)
+        act()
+        done.set()
+
+    def shuffle(self, blocks, cut, *rest):
+        def slowly(*args):
+            time.sleep(0.3)
+            return cut(*args)
+
+        calls.append(number)
+        if len(calls) == number:
+            threading.Thread(target=later, daemon=True).start()
+        found = plain(self, blocks, slowly, *rest)
+        assert done.is_set() == (len(calls) >= number)  # not before and not after
+        return found
+
+    monkeypatch.setattr(cluster_module.Cluster, "shuffle", shuffle)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "count"), [(0, 1), (1, 1), (2, 1), (3, 3)])
+def test_workers_lost_while_entries_are_distributed(cluster, monkeypatch, seed, count):
+    _, client = cluster
+    i, j, y = entries()
+    want = fitted(MODELS["given"], i, j, y)
+    rng = np.random.default_rng(seed)
+    number, delay = int(rng.integers(1, 3)), rng.uniform(0, 0.5)
+    in_shuffle(monkeypatch, number, delay, kill(client, count))
+    found = fitted(MODELS["given"], *chunked(i, j, y))
+    X, Y = want.reconstruct(), found.reconstruct()
+    assert np.abs(X - Y).max() <= 1e-9 * np.abs(X).max()
+    assert not left_behind(client)
+
+
 @pytest.mark.slow
 def test_a_worker_that_joins_is_used(large, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(places, "WATCH", 0.05)
     monkeypatch.setattr(fitting, "PART", 2000)
     i, j, y = entries()
     model = clone(MODELS["given"]).set_params(center="both", scale="none", max_iter=5)
     want = fitted(model, i, j, y)
     with started(1, processes=True) as cluster, distributed.Client(cluster) as client:
         (first,) = client.nthreads()
-        plain, steps = workers.Cluster.each, []
+        plain, steps = cluster_module.Cluster.each, []
 
         def each(self, work, *args):
             steps.append(work.__name__)
@@ -86,7 +127,7 @@ def test_a_worker_that_joins_is_used(large, monkeypatch):  # noqa: F811
                 client.wait_for_workers(2)
             return plain(self, work, *args)
 
-        monkeypatch.setattr(workers.Cluster, "each", each)
+        monkeypatch.setattr(cluster_module.Cluster, "each", each)
         found = fitted(model, *chunked(i, j, y))
         assert np.allclose(want.reconstruct(), found.reconstruct(), rtol=1e-9, atol=1e-9)
         done = client.run(lambda dask_worker: dask_worker.state.executed_count)

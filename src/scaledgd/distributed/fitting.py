@@ -26,8 +26,12 @@ GATHER = 8_000_000
 """Entries up to which data are fitted on this machine: there the fit may keep whole covariances."""
 CELLS = 20_000_000
 """Cells of a table up to which it is too: the shape of its holes, and time, are looked at."""
-PART = 4_000_000
+PART = 2_000_000
 """Entries of a shard, about."""
+PASSES = 4
+"""How often rows are gone through to make columns of them, if memory is short."""
+ROOM = 100
+"""Bytes for an entry from which on it is not: twice what is there at a time, at most."""
 COPIES = 5
 """Copies of the entries that a fit on one machine makes, about."""
 
@@ -161,22 +165,24 @@ def gathered(workers: Workers, source: Source) -> LocalObservations:
 
 def sharded(workers: Workers, source: Source) -> ShardedObservations:
     """Return all entries in shards, each twice: by row and by column."""
-    parts = max(workers.threads, math.ceil(source.size / PART))
+    # as many for every worker: all wait for the one that has most
+    parts = workers.threads * math.ceil(source.size / (PART * workers.threads))
     shape = source.shape
     limits = boundaries(source.counts[0], parts), boundaries(source.counts[1], parts)
     dense = source.size >= DENSE * math.prod(shape)
     narrow = tuple(integers(n) for n in shape)
     rows = workers.shuffle(
         source.blocks,
-        partial(_by_row, bounds=limits[0], narrow=narrow),
+        partial(_by_row, narrow=narrow),
         limits[0],
         partial(_assembled, 0, shape, dense),
     )
     columns = workers.shuffle(
         rows,
-        partial(_by_column, bounds=limits[1], narrow=narrow[::-1]),
+        partial(_by_column, narrow=narrow[::-1]),
         limits[1],
         partial(_assembled, 1, shape, dense),
+        1 if workers.memory > ROOM * source.size else PASSES,
     )
     return ShardedObservations(
         workers, (rows, columns), limits, shape, source.size, source.dtype, dense

@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from .shards import Piece
+from .shards import Piece, integers
 
 Array = Any
+
+
+class BadPartError(ValueError):
+    """A part of a frame holds what no entry can be; the message says which."""
+
+
+class BadTypeError(TypeError):
+    """A part of a frame holds what is not of the type of entries; the message says which."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,18 +88,18 @@ def read(number: int, frame: Any, names: list[str], dtype: Any) -> tuple[Any, An
     for name, labels in zip(names, (rows, columns), strict=False):
         missing = int(labels.isna().sum())
         if missing:
-            raise ValueError(
+            raise BadPartError(
                 f"{where}: {missing:,} labels in {name!r} are missing; drop those lines, or give "
                 "them a label"
             )
     plain = pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values)
     if not plain or pd.api.types.is_complex_dtype(values):
         if len(values) and not values.isna().all():
-            raise TypeError(f"{where}: {names[2]!r} holds {values.dtype}, not numbers")
+            raise BadTypeError(f"{where}: {names[2]!r} holds {values.dtype}, not numbers")
         values = pd.Series(np.full(len(values), np.nan))
     y = values.to_numpy(dtype=dtype, na_value=np.nan)
     if np.isinf(y).any():
-        raise ValueError(f"{where}: {names[2]!r} holds infinity; leave such lines out")
+        raise BadPartError(f"{where}: {names[2]!r} holds infinity; leave such lines out")
     seen = ~np.isnan(y)
     if not seen.all():
         rows, columns, y = rows[seen], columns[seen], y[seen]
@@ -127,7 +135,7 @@ def merged(a: tuple[Any, Any], b: tuple[Any, Any], names: list[str]) -> tuple[An
             continue
         kinds = {_kind(side.index.dtype) for side in (one, two)}
         if len(kinds) > 1:
-            raise TypeError(
+            raise BadTypeError(
                 f"the labels in {name!r} are {' in some and '.join(sorted(kinds))} in others; "
                 "convert them to one type"
             )
@@ -156,6 +164,8 @@ def ordered(counts: Any) -> tuple[Any, Array]:
 
 def numbered(part: tuple[Any, Any, Array], names: tuple[Names, Names]) -> Piece:
     """Return entries with numbers in place of labels."""
-    rows, columns, y = part
-    i, j = (name.numbers(labels) for name, labels in zip(names, (rows, columns), strict=True))
-    return i, j, y
+    i, j = (
+        name.numbers(labels).astype(integers(len(name.labels)))
+        for name, labels in zip(names, part[:2], strict=True)
+    )
+    return i, j, part[2]

@@ -256,6 +256,8 @@ class ShardedObservations(Observations):
 
     def common(self, values: Array) -> Array:
         """Return how often values occur."""
+        if not len(values):
+            return np.zeros(0, dtype=np.int64)
         some, place = np.unique(values, return_inverse=True)
         return self.workers.total(tasks.common, self.shards[0], some, self.chain)[place]
 

@@ -7,6 +7,7 @@ shard is what one machine does with a table of these rows: the same code, the sa
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from ..factors import Bordered, LowRank
 from ..kernels import Pattern, backend, cpp
 from ..kernels.cpp import CppPattern
 from ..operators import Entries
+from .sorting import by_slice, counted_order, repeated
 
 Array = Any
 Rows = LowRank | Bordered
@@ -72,8 +74,8 @@ class Shard:
         The shape of the table.
     starts : int64 array of shape (slices + 1,)
         Where the entries of each slice begin.
-    others : int32 or int64 array of shape (m,)
-        Coordinates along the other mode.
+    places : int32 or int64 array of shape (m,), optional
+        Coordinates along the other mode; None once the kernels have a copy of them.
     y : array of shape (m,)
     dense : bool
         Whether most entries of the whole table are observed, which decides between kernels.
@@ -83,7 +85,7 @@ class Shard:
     first: int
     whole: tuple[int, int]
     starts: Array
-    others: Array
+    places: Array | None
     y: Array
     dense: bool = False
 
@@ -96,16 +98,12 @@ class Shard:
         some = [piece for piece in pieces if len(piece[0])]
         own, others, y = (np.concatenate([p[k] for p in some or pieces]) for k in range(3))
         width = whole[1 - mode]
-        key = (own.astype(np.int64) - first) * width + others
-        if not bool(np.all(key[1:] > key[:-1])):
-            order = np.argsort(key, kind="stable")
-            key, others, y = key[order], others[order], y[order]
-            again = np.flatnonzero(key[1:] == key[:-1])
-            if len(again):
-                at, other = divmod(int(key[again[0]]), width)
-                pair = (at + first, other) if mode == 0 else (other, at + first)
-                raise DuplicateError(len(again), pair)
-        starts = np.searchsorted(key, width * np.arange(last - first + 1, dtype=np.int64))
+        starts, others, y = by_slice(own - own.dtype.type(first), others, y, (last - first, width))
+        again = repeated(starts, others)
+        if len(again):
+            at = int(np.searchsorted(starts, again[0], side="right")) - 1
+            pair = at + first, int(others[again[0]])
+            raise DuplicateError(len(again), pair if mode == 0 else pair[::-1])
         return cls(mode, first, whole, starts, others, y, dense)
 
     @property
@@ -124,10 +122,18 @@ class Shard:
 
     def __sizeof__(self) -> int:
         # the scheduler and the limits of a worker go by this
-        return int(self.starts.nbytes + 2 * self.others.nbytes + self.y.nbytes)
+        places = self.size * np.dtype(integers(self.whole[1 - self.mode])).itemsize
+        return int(self.starts.nbytes + places + self.y.nbytes)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("operator", "pattern")}
+        state = {k: v for k, v in self.__dict__.items() if k not in ("operator", "pattern")}
+        return {**state, "places": self.others}
+
+    @property
+    def others(self) -> Array:
+        """Coordinates along the other mode, of every entry."""
+        places = self.places
+        return self.pattern.others() if places is None else places  # type: ignore[attr-defined]
 
     @property
     def own(self) -> Array:
@@ -166,7 +172,7 @@ class Shard:
 
     def local(self, chain: Chain) -> LocalObservations:
         """Return the entries, with the values that a chain of steps leaves."""
-        coordinates: Any = _Coordinates(self)
+        coordinates: Any = _Coordinates(self, keep=True)  # for as long as a task
         data = LocalObservations(coordinates, self.y, self.shape)
         data._shared["operator"] = self.operator
         return chain.apply(data, self)
@@ -194,14 +200,12 @@ class Shard:
             blocks, sides = blocks[::-1], sides[::-1]
         return Bordered(*blocks, *sides)
 
-    def derived(self, y: Array | None = None, chosen: Array | None = None) -> Shard:
-        """Return some of the entries, or other values."""
-        if chosen is None:
-            return replace(self, y=y)
+    def some(self, chosen: Array) -> Shard:
+        """Return some of the entries."""
         xp = array_namespace(chosen)
         ends = xp.cumulative_sum(xp.astype(chosen, xp.int64), include_initial=True)
         starts = xp.take(ends, self.starts)
-        return replace(self, starts=starts, others=self.others[chosen], y=self.y[chosen])
+        return replace(self, starts=starts, places=self.others[chosen], y=self.y[chosen])
 
 
 class DuplicateError(ValueError):
@@ -220,34 +224,61 @@ class DuplicateError(ValueError):
 
 
 class _Coordinates:
-    """The coordinates of a shard, made whenever they are asked for: they take much memory."""
+    """The coordinates of a shard, made when they are asked for: they take much memory."""
 
-    def __init__(self, shard: Shard) -> None:
-        self.shard = shard
+    def __init__(self, shard: Shard, keep: bool = False) -> None:
+        self.shard, self._keep = shard, keep
+        self._made: dict[int, Array] = {}
 
     def __len__(self) -> int:
         return 2
 
     def __getitem__(self, mode: int) -> Array:
-        if mode == self.shard.mode:
-            return self.shard.own
-        return wide(self.shard.others)
+        if mode in self._made:
+            return self._made[mode]
+        found = self.shard.own if mode == self.shard.mode else wide(self.shard.others)
+        if self._keep:
+            self._made[mode] = found
+        return found
 
     def __iter__(self) -> Iterator[Array]:
-        return iter(self.shard.index)
+        return iter((self[0], self[1]))
 
 
 class _ShardPattern(CppPattern):
     """Entries that are sorted already, without their coordinates."""
 
     def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+        self._of = weakref.ref(shard)  # or a shard that is moved to disk would stay in memory, too
         self.shape, self.backend = shard.shape, backend(shard.y)  # type: ignore[assignment]
         self._entries, self._known = {}, []
 
     @property
+    def _shard(self) -> Shard:
+        return _alive(self._of)
+
+    @property
     def index(self) -> Any:  # type: ignore[override]
         return _Coordinates(self._shard)
+
+    def sorted_by(self, mode: int) -> Any:
+        found, shard = super().sorted_by(mode), self._shard
+        if mode == shard.mode and not isinstance(shard.places, np.memmap):
+            # once is enough: it is a third of the memory
+            self._entries[mode] = found
+            shard.__dict__["places"] = None
+        return found
+
+    def others(self) -> Array:
+        """Return the coordinates along the other mode, of which only the kernels have a copy.
+
+        They are the values of the matrix of rank one whose columns are constant.
+        """
+        shard = self._shard
+        width = shard.whole[1 - shard.mode]
+        modes = np.ones((shard.slices, 1)), np.arange(width, dtype=np.float64)[:, None]
+        found = self.residual_along(shard.mode, modes if shard.mode == 0 else modes[::-1], None)
+        return found.astype(integers(width))
 
     @cached_property
     def dense(self) -> bool:
@@ -273,15 +304,21 @@ class _ShardEntries(Entries):
     def __init__(self, shard: Shard) -> None:
         object.__setattr__(self, "shape", shard.shape)
         object.__setattr__(self, "pattern", shard.pattern)
-        object.__setattr__(self, "_shard", shard)
+        object.__setattr__(self, "_of", weakref.ref(shard))
 
     @property
     def index(self) -> Any:
-        return self._shard.index  # type: ignore[attr-defined]
+        return _alive(self._of).index  # type: ignore[attr-defined]
 
     @property
     def measured(self) -> tuple[int, ...]:
-        return (self._shard.size,)  # type: ignore[attr-defined]
+        return (_alive(self._of).size,)  # type: ignore[attr-defined]
+
+
+def _alive(shard: weakref.ref[Shard]) -> Shard:
+    found = shard()
+    assert found is not None, "the shard is used longer than it is there"
+    return found
 
 
 def wide(numbers: Array) -> Array:
@@ -314,7 +351,7 @@ def boundaries(counts: Array, parts: int) -> list[tuple[int, int]]:
 
 
 def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any]) -> list[Piece]:
-    """Cut entries into one piece for every shard.
+    """Cut entries into one piece for every one of some consecutive shards.
 
     Parameters
     ----------
@@ -326,13 +363,12 @@ def pieces(entries: Piece, bounds: list[tuple[int, int]], narrow: tuple[Any, Any
     """
     own, other, y = entries
     own, other = own.astype(narrow[0], copy=False), other.astype(narrow[1], copy=False)
-    if len(bounds) == 1:
-        return [(own, other, y)]
-    part = np.searchsorted(np.asarray([last for _, last in bounds[:-1]]), own, side="right")
-    order = np.argsort(part, kind="stable")
-    ends = np.cumsum(np.bincount(part, minlength=len(bounds)))[:-1]
-    split = [np.split(x[order], ends) for x in (own, other, y)]
-    return list(zip(*split, strict=True))
+    # what comes before the first of them, or after the last, is not asked for
+    edges = np.asarray([bounds[0][0], *(last for _, last in bounds)], dtype=own.dtype)
+    order, ends = counted_order(np.searchsorted(edges, own, side="right"), len(bounds) + 2)
+    # arrays of their own: a part of a larger one would keep all of it in memory
+    places = (order[first:last] for first, last in pairwise(ends[1:-1].tolist()))
+    return [(own[at], other[at], y[at]) for at in places]
 
 
 def integers(n: int) -> Any:

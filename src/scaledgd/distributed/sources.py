@@ -275,12 +275,31 @@ def _present(block: Array, observed: Array | None, top: int, left: int, dtype: A
 
 # ---- frames of labels and values
 
+READING = (KeyError, ValueError, TypeError, AttributeError, FileNotFoundError, PermissionError)
+"""What goes wrong when files are read, rather than with the cluster."""
+
+
+def _name_part(workers: Workers, parts: list[Any], error: Exception) -> None:
+    """Say which part of a frame cannot be read, if one of them cannot."""
+    from dask import delayed
+
+    for number, part in enumerate(parts):
+        try:
+            workers.compute([delayed(len)(part)])
+        except type(error) as why:
+            raise ValueError(
+                f"part {number} of the frame cannot be read ({type(why).__name__}: "
+                f"{' '.join(str(why).split())}); all parts must have the columns of the first"
+            ) from why
+
 
 def of_frame(workers: Workers, frame: Any) -> Source:
     """Survey a Dask frame with columns row, column and value."""
     from dask import delayed
 
     names = [str(c) for c in frame.columns]
+    if not names:
+        raise ValueError("the frame has no columns: no file was found where it is read from")
     if len(names) != 3:
         raise ValueError(
             "a Dask frame is read as entries, with three columns: row, column and value; this one "
@@ -293,7 +312,13 @@ def of_frame(workers: Workers, frame: Any) -> Source:
     dtype = np.dtype(np.float32 if single else np.float64)
     read = [delayed(labelling.read)(k, part, names, dtype) for k, part in enumerate(parts)]
     surveys = [delayed(labelling.survey)(k, part, names) for k, part in enumerate(read)]
-    found = workers.compute([tree(surveys, partial(labelling.merged, names=names))])[0]
+    try:
+        found = workers.compute([tree(surveys, partial(labelling.merged, names=names))])[0]
+    except (labelling.BadPartError, labelling.BadTypeError):
+        raise
+    except READING as error:
+        _name_part(workers, parts, error)
+        raise
     sides = tuple(labelling.ordered(side) for side in found)
     if not all(len(side[1]) for side in sides):
         raise ValueError(f"the frame has no entry with a value in {names[2]!r}")

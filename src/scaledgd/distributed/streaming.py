@@ -101,11 +101,11 @@ class Part(Shard):
     def sent(self, place: Any) -> Part:
         """Return the part on a device; the copies are under way."""
         others, y = (x.to(place, non_blocking=True) for x in (self.others, self.y))
-        return replace(self, others=others, y=y)
+        return replace(self, places=others, y=y)
 
     def kept(self) -> Part:
         """Return the part with its entries on the host."""
-        there = {"others": pinned(self.others), "y": pinned(self.y)}
+        there = {"places": pinned(self.others), "y": pinned(self.y)}
         return replace(self, **there, shared={}, stays=False)
 
     @cached_property

@@ -18,13 +18,17 @@ from ..estimators import constants
 from ..estimators.hashing import bounds_of, hashed
 from ..estimators.observations import Summary
 from ..estimators.uncertainty import Spread
-from ..kernels import RowSolution, RowUpdate, UnsureRows
+from ..kernels import RowSolution, RowUpdate, UnsureRows, backend
 from ..linalg import square
 from ..losses import Squared
 from ..operators import BlockProblem
 from .shards import Chain, Rows, Shard, wide
 
 Array = Any
+
+GROUPS = 1 << 16
+"""Into which values are put to find those that are common."""
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Own(NamedTuple):
@@ -199,7 +203,7 @@ def held(shard: Shard, chain: Chain, *choice: Any) -> tuple[Array, Array, Array]
 
 def kept(shard: Shard, *choice: Any) -> Shard:
     """Return the shard without the entries that are held out."""
-    return shard.derived(chosen=~hidden(shard, *choice))
+    return shard.some(~hidden(shard, *choice))
 
 
 # ---- what constants and graphs need
@@ -217,8 +221,19 @@ def common(shard: Shard, values: Array, chain: Chain) -> Array:
 
 def frequent(shard: Shard, share: float, chain: Chain) -> Array:
     """Return the values that make up at least a share of the shard."""
-    values, counts = np.unique(shard.values(chain), return_counts=True)
+    y = shard.values(chain) + 0  # both zeros become one
+    # values are counted together with others first: mostly no group is large enough
+    group = _group(y)
+    many = np.bincount(group, minlength=GROUPS) >= share * len(y)
+    values, counts = np.unique(y[many[group]], return_counts=True)
     return values[counts >= share * shard.size]
+
+
+def _group(y: Array) -> Array:
+    """The number of a group that all equal values are in."""
+    kind, factor = (np.uint32, 2654435769) if y.dtype.itemsize == 4 else (np.uint64, _GOLDEN)
+    bits = 8 * y.dtype.itemsize - GROUPS.bit_length() + 1
+    return ((y.view(kind) * kind(factor)) >> kind(bits)).astype(np.intp)
 
 
 def parts(shard: Shard) -> tuple[Array, Array]:
@@ -227,11 +242,15 @@ def parts(shard: Shard) -> tuple[Array, Array]:
     −1 where there are no entries.
     """
     n, width = shard.slices, shard.whole[1 - shard.mode]
-    ones = np.ones(shard.size, dtype=np.int8)
-    edges = coo_array((ones, (shard.own, n + shard.others)), shape=(n + width, n + width))
-    found = connected_components(edges.tocsr(), directed=False)[1]
     seen = np.zeros(width, dtype=bool)
     seen[shard.others] = True
+    index = shard.index
+    if backend(*index).parts(index, shard.shape) == 1:  # which is soon seen
+        found = np.zeros(n + width, dtype=np.int32)
+    else:
+        ones = np.ones(shard.size, dtype=np.int8)
+        edges = coo_array((ones, (shard.own, n + shard.others)), shape=(n + width, n + width))
+        found = connected_components(edges.tocsr(), directed=False)[1]
     own = np.where(np.diff(shard.starts) > 0, found[:n], -1)
     return own, np.where(seen, found[n:], -1)
 

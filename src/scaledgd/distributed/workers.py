@@ -1,32 +1,23 @@
-"""Where shards live, and who works on them: a cluster, or this process with the shards on disk."""
+"""Where shards live, and who works on them: a cluster, or this process with shards on disk."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..estimators.journal import log
-from ..kernels.threads import limited
 from .shards import Piece, Shard
 
 Array = Any
 Work = Callable[..., Any]
-
-TRIES = 8
-"""How often a step is begun anew when workers are lost in the middle of it."""
-SMALL = 1 << 14
-"""Bytes for one shard up to which they travel with the task."""
-KEPT = 6
-"""Arrays that stay on the workers after they were sent, because the next step may need them."""
 
 
 class Workers(ABC):
@@ -34,6 +25,11 @@ class Workers(ABC):
 
     threads: int
     """How many shards can be worked on at a time."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes that all workers may use; infinity if nobody limits them."""
+        return math.inf
 
     @abstractmethod
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
@@ -46,6 +42,7 @@ class Workers(ABC):
         cut: Work,
         bounds: list[tuple[int, int]],
         assemble: Work,
+        passes: int = 1,
     ) -> list[Any]:
         """Cut every block into a piece for every shard, and assemble the shards.
 
@@ -53,10 +50,13 @@ class Workers(ABC):
         ----------
         blocks : list of delayed blocks, or of shards
         cut : callable
-            ``cut(block)`` returns a piece for every shard.
+            ``cut(block, bounds)`` returns a piece for every one of some consecutive shards.
         bounds : list of (first, last)
         assemble : callable
             ``assemble((first, last), *pieces)`` returns a shard.
+        passes : int
+            How often a cluster may go through the blocks: pieces for that part of the shards
+            are in memory at a time.
         """
 
     @abstractmethod
@@ -99,11 +99,12 @@ class Here(Workers):
         cut: Work,
         bounds: list[tuple[int, int]],
         assemble: Work,
+        passes: int = 1,
     ) -> list[Any]:
         files: list[list[Path]] = [[] for _ in bounds]
         for block in blocks:
             found = block if isinstance(block, Shard) else self.compute([block])[0]
-            for k, piece in enumerate(cut(found)):
+            for k, piece in enumerate(cut(found, bounds)):
                 if len(piece[0]):
                     files[k].append(self._stored(piece))
         shards = []
@@ -140,209 +141,17 @@ class Here(Workers):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class Cluster(Workers):
-    """The workers of a `distributed.Client`.
-
-    Shards stay on the workers, and the scheduler knows how to make them again. What a step needs
-    besides is sent once to every worker. A step that fails because a worker was lost is begun
-    anew: its tasks are pure, and the factors are here.
-    """
-
-    def __init__(self, client: Any) -> None:
-        if client.status != "running":
-            raise ValueError(
-                f"the Dask client is {client.status}, not running; start one with "
-                "distributed.Client(...), or close it to work without one"
-            )
-        self.client = client
-        self.direct = _reachable(client)
-        self.sent = 0
-        """Bytes handed to the cluster, counted once per worker that gets them."""
-        self.received = 0
-        self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
-        self._made: list[Any] = []
-        self._names = itertools.count()
-        self._name = f"scaledgd-{id(self):x}"
-
-    @property
-    def threads(self) -> int:  # type: ignore[override]
-        return max(1, int(sum(self.client.nthreads().values())))
-
-    def compute(self, tasks: Sequence[Any]) -> list[Any]:
-        futures = self.client.compute(list(tasks))
-        try:
-            return list(self._safely(lambda: self.client.gather(futures, direct=self.direct)))
-        finally:
-            _release(futures)
-
-    def shuffle(
-        self,
-        blocks: Sequence[Any],
-        cut: Work,
-        bounds: list[tuple[int, int]],
-        assemble: Work,
-    ) -> list[Any]:
-        from dask import delayed
-        from distributed import wait
-
-        n = len(bounds)
-        cutting = [delayed(_cut, nout=n, pure=False)(cut, block) for block in blocks]
-        shards = [
-            delayed(_assembled, pure=False)(assemble, bounds[k], *(part[k] for part in cutting))
-            for k in range(n)
-        ]
-        futures = self.client.compute(shards)
-        self._made += futures
-        self._safely(lambda: wait(futures))
-        self._raise(futures)
-        return list(futures)
-
-    def derive(self, work: Work, shards: Sequence[Any], *shared: Any) -> list[Any]:
-        from distributed import wait
-
-        futures = [
-            self.client.submit(_run, work, shard, (), *shared, key=self._key(work), pure=False)
-            for shard in shards
-        ]
-        self._made += futures
-        self._safely(lambda: wait(futures))
-        self._raise(futures)
-        return futures
-
-    def each(
-        self, work: Work, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], *shared: Any
-    ) -> list[Any]:
-        def attempt() -> list[Any]:
-            everyone = [self._everywhere(x) for x in shared]
-            mine = self._placed(shards, own)
-            futures = [
-                self.client.submit(
-                    _run, work, shard, part, *everyone, key=self._key(work), pure=False
-                )
-                for shard, part in zip(shards, mine, strict=True)
-            ]
-            try:
-                return list(self.client.gather(futures, direct=self.direct))
-            finally:
-                _release(futures)
-
-        found = self._safely(attempt, shards)
-        self.received += size_of(found)
-        return list(found)
-
-    def _key(self, work: Work) -> str:
-        # the dashboard groups tasks by what comes before the first number
-        return f"{work.__name__}-{self._name}-{next(self._names)}"
-
-    def _everywhere(self, x: Any) -> Any:
-        """Send an object to every worker, unless they have it."""
-        if size_of(x) <= SMALL:
-            return x
-        name = tuple(id(part) for part in x) if isinstance(x, tuple) else (id(x),)
-        if name not in self._known:
-            future = self.client.scatter(x, broadcast=True, hash=False, direct=self.direct)
-            while len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[name] = x, future  # the object, so that its id is not given to another
-            self.sent += size_of(x) * len(self.client.nthreads())
-        return self._known[name][1]
-
-    def _placed(self, shards: Sequence[Any], own: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send every shard what is its own, to where it is."""
-        if max(map(size_of, own), default=0) <= SMALL:
-            return list(own)
-        holders = self.client.who_has(list(shards))
-        groups: dict[Any, list[int]] = {}
-        for k, shard in enumerate(shards):
-            there = holders.get(shard.key) or ()
-            groups.setdefault(next(iter(sorted(there)), None), []).append(k)
-        placed: list[Any] = [None] * len(shards)
-        for worker, numbers in groups.items():
-            parts = self.client.scatter(
-                [own[k] for k in numbers],
-                workers=None if worker is None else [worker],
-                hash=False,
-                direct=self.direct,
-            )
-            for k, future in zip(numbers, parts, strict=True):
-                placed[k] = future
-        self.sent += sum(map(size_of, own))
-        return placed
-
-    def _safely(self, attempt: Callable[[], Any], shards: Sequence[Any] = ()) -> Any:
-        """Do something; begin anew if workers were lost meanwhile."""
-        from distributed import KilledWorker
-        from distributed.comm import CommClosedError
-
-        lost = (KilledWorker, CancelledError, CommClosedError, TimeoutError, ConnectionError)
-        for k in range(TRIES):
-            try:
-                return attempt()
-            except lost as error:
-                if k == TRIES - 1 or self.client.status != "running":
-                    raise
-                log.info("a worker was lost (%s): the step is begun anew", type(error).__name__)
-                self._known.clear()
-                self.client.wait_for_workers(1, timeout=60)
-                failed = [f for f in shards if f.status in ("error", "cancelled", "lost")]
-                if failed:
-                    self.client.retry(failed)
-        raise AssertionError
-
-    def _raise(self, futures: Sequence[Any]) -> None:
-        for future in futures:
-            if future.status == "error":
-                raise future.exception()
-
-    def close(self) -> None:
-        self._known.clear()
-        _release(self._made)
-        self._made.clear()
-
-
-def _release(futures: Sequence[Any]) -> None:
-    """Let go of results now: an exception that is looked at later would keep them."""
-    for future in futures:
-        future.release()
-
-
-def _cut(cut: Work, block: Any) -> list[Piece]:
-    return list(cut(block))
-
-
-def _assembled(assemble: Work, bounds: tuple[int, int], *parts: Piece) -> Shard:
-    shard: Shard = assemble(bounds, *parts)
-    return shard
-
-
-def _run(work: Work, shard: Shard, own: tuple[Any, ...], *shared: Any) -> Any:
-    # shards are worked on side by side, so each gets one thread
-    with limited(1, 1), np.errstate(over="ignore", under="ignore"):
-        return work(shard, *own, *shared)
-
-
-def _reachable(client: Any) -> bool | None:
-    """Whether workers are spoken to directly: as the client was told, or on one machine."""
-    told = getattr(client, "direct_to_workers", None)
-    if told is not None:
-        return bool(told)
-    address = str(client.scheduler.address) if client.scheduler is not None else ""
-    return True if "127.0.0.1" in address or address.startswith("inproc") else None
-
-
-def size_of(x: Any) -> int:
-    """Return the bytes of arrays in nested tuples and lists."""
-    if isinstance(x, tuple | list):
-        return sum(map(size_of, x))
-    return int(getattr(x, "nbytes", 0))
-
-
 @contextlib.contextmanager
 def opened(client: Any) -> Iterator[Workers]:
     """Give the workers of a client, of the active one, or of this process; release them all."""
     if client is None:
         client = _active()
-    workers: Workers = Here() if client is None else Cluster(client)
+    if client is None:
+        workers: Workers = Here()
+    else:
+        from .cluster import Cluster
+
+        workers = Cluster(client)
     try:
         yield workers
     finally:

@@ -35,7 +35,6 @@ def check(options: TableOptions) -> None:
     if options.cluster is not None and options.workers is not None:
         raise Failure("--cluster and --workers contradict each other; give one of them")
     for option, value in (
-        ("--predict", options.predict),
         ("--report", options.report),
         ("--text", options.text),
         ("--array", options.array),
@@ -52,10 +51,11 @@ def check(options: TableOptions) -> None:
     ):
         if value:
             raise Failure(f"{option} does not go with --cluster or --workers")
-    if options.cluster is None and not _files(options):
-        raise Failure(f"there is no file {options.file}")
-    if _kind(options) not in ("parquet", "text"):
-        raise Failure(f"--cluster and --workers read Parquet or CSV, not {options.file}")
+    for path in (options.file, options.predict):
+        if path is not None and options.cluster is None and not _files(path):
+            raise Failure(f"there is no file {path}")
+        if path is not None and _kind(path) not in ("parquet", "text"):
+            raise Failure(f"--cluster and --workers read Parquet or CSV, not {path}")
     if options.out.suffix:
         raise Failure(f"-o {options.out} must be a folder here; leave its suffix out")
     if options.out.exists() and not options.force:
@@ -64,12 +64,12 @@ def check(options: TableOptions) -> None:
         raise Failure(f"the folder of {options.out} does not exist")
 
 
-def _kind(options: TableOptions) -> str:
-    return format_of(options.file).kind
+def _kind(path: Path) -> str:
+    return format_of(path).kind
 
 
-def _files(options: TableOptions) -> list[str]:
-    return sorted(glob.glob(str(options.file)))
+def _files(path: Path) -> list[str]:
+    return sorted(glob.glob(str(path)))
 
 
 def run(options: TableOptions) -> Summary:
@@ -82,14 +82,17 @@ def run(options: TableOptions) -> Summary:
     began = time.perf_counter()
     with _client(options) as client, _folder(options) as folder:
         frame, names = _opened(options)
+        pairs = _pairs(options, names)
         holes, means = _surveyed(options, frame, names)
+        if pairs is not None:
+            holes = len(pairs)
         model, said = _fitted(options, frame[list(names)], client)
         fitted = Fitted(model, None, 0.0, said, options.clip, False)
         accuracy = _accuracy(fitted, means)
         seconds = time.perf_counter() - began
         fitted = Fitted(model, accuracy, seconds, said, options.clip, False)
         plausible = _plausible(options, frame, names[2])
-        unknown = _write(frame, names, fitted, plausible, folder)
+        unknown = _write(frame if pairs is None else pairs, names, fitted, plausible, folder)
     known = model._model.observations
     sides = zip(("rows", "columns"), unknown, strict=True)
     none = " and ".join(f"{n:,} {side}" for side, n in sides if n)
@@ -148,16 +151,7 @@ def _folder(options: TableOptions) -> Iterator[Path]:
 
 def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:
     """Return the files as one frame, and the names of row, column and value."""
-    import dask.dataframe as dd
-
-    try:
-        if _kind(options) == "parquet":
-            frame = dd.read_parquet(str(options.file), aggregate_files=False)
-        else:
-            delimiter, decimal = _marks(options)
-            frame = dd.read_csv(str(options.file), sep=delimiter, decimal=decimal, blocksize=None)
-    except Exception as error:
-        raise Failure(f"{options.file} cannot be read: {cause(error)}") from None
+    frame = _read(options, options.file)
     columns = [str(c) for c in frame.columns]
     found = []
     for word in options.long:
@@ -172,12 +166,38 @@ def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:
     return frame, (found[0], found[1], found[2])
 
 
-def _marks(options: TableOptions) -> tuple[str, str]:
+def _read(options: TableOptions, path: Path) -> Any:
+    import dask.dataframe as dd
+
+    try:
+        if _kind(path) == "parquet":
+            return dd.read_parquet(str(path), aggregate_files=False)
+        delimiter, decimal = _marks(options, path)
+        return dd.read_csv(str(path), sep=delimiter, decimal=decimal, blocksize=None)
+    except Exception as error:
+        raise Failure(f"{path} cannot be read: {cause(error)}") from None
+
+
+def _pairs(options: TableOptions, names: tuple[str, str, str]) -> Any:
+    """Return the pairs to predict as one frame, without values; None if there are none."""
+    if options.predict is None:
+        return None
+    frame = _read(options, options.predict)
+    columns = [str(c) for c in frame.columns]
+    for name in names[:2]:
+        if name not in columns:
+            raise Failure(
+                f"{options.predict} has no column {shown(name)}; it has {', '.join(columns)}"
+            )
+    return frame[list(names[:2])].assign(**{names[2]: np.nan})
+
+
+def _marks(options: TableOptions, path: Path) -> tuple[str, str]:
     """Delimiter and decimal mark: those that were given, or those of the first file."""
-    files = _files(options)
+    files = _files(path)
     if not files:  # only the workers see them
         given = options.dialect()
-        return given.delimiter or format_of(options.file).delimiter, given.decimal or "."
+        return given.delimiter or format_of(path).delimiter, given.decimal or "."
     from ..readers.text import TextFile
 
     found = TextFile(Path(files[0]), options.dialect()).dialect
@@ -213,10 +233,10 @@ def _surveyed(options: TableOptions, frame: Any, names: tuple[str, str, str]) ->
     except Exception as error:
         raise Failure(f"{options.file} cannot be read: {cause(error, 200)}") from None
     holes = sum(one[0] for one in found)
-    if not holes:
+    if not holes and options.predict is None:
         raise Failure(
             f"{options.file}: nothing is missing, so there is nothing to fill; add lines with an "
-            "empty value"
+            "empty value, or give pairs with --predict PAIRS"
         )
     sums = [one[1] for one in found if one[1] is not None]
     if not sums:

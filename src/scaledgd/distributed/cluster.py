@@ -1,0 +1,272 @@
+"""The workers of a cluster: shards stay there, and what a step needs is sent to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+import numpy as np
+
+from ..estimators.journal import log
+from ..kernels.threads import limited
+from .places import Places
+from .shards import Piece, Shard, pieces
+from .workers import Work, Workers
+
+TRIES = 8
+"""How often a step is begun anew when workers are lost in the middle of it."""
+SMALL = 1 << 14
+"""Bytes for one shard up to which they travel with the task."""
+GROUPS = 8
+"""Groups of shards for every thread, for which entries are cut into pieces."""
+KEPT = 6
+"""Arrays that stay on the workers after they were sent, because the next step may need them."""
+
+
+class Cluster(Workers):
+    """The workers of a `distributed.Client`.
+
+    Shards stay on the workers, and the scheduler knows how to make them again. What a step needs
+    besides is sent once to every worker. A step that fails because a worker was lost is begun
+    anew: its tasks are pure, and the factors are here.
+    """
+
+    def __init__(self, client: Any) -> None:
+        if client.status != "running":
+            raise ValueError(
+                f"the Dask client is {client.status}, not running; start one with "
+                "distributed.Client(...), or close it to work without one"
+            )
+        self.client = client
+        self.direct = _reachable(client)
+        self.places = Places(client)
+        self.sent = 0
+        """Bytes handed to the cluster, counted once per worker that gets them."""
+        self.received = 0
+        self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
+        self._made: list[Any] = []
+        self._names = itertools.count()
+        self._name = f"scaledgd-{id(self):x}"
+
+    @property
+    def threads(self) -> int:  # type: ignore[override]
+        return max(1, int(sum(self.client.nthreads().values())))
+
+    @property
+    def memory(self) -> float:
+        info = self.client.scheduler_info()
+        limits = [w.get("memory_limit") for w in info["workers"].values()]
+        return float(sum(limits)) if all(limits) else math.inf
+
+    def compute(self, tasks: Sequence[Any]) -> list[Any]:
+        futures = self.client.compute(list(tasks))
+        try:
+            return list(self._safely(lambda: self.client.gather(futures, direct=self.direct)))
+        finally:
+            _release(futures)
+
+    def shuffle(
+        self,
+        blocks: Sequence[Any],
+        cut: Work,
+        bounds: list[tuple[int, int]],
+        assemble: Work,
+        passes: int = 1,
+    ) -> list[Any]:
+        from dask import delayed
+
+        # pieces are for several shards: small ones are many, and leave holes in the memory
+        per = math.ceil(len(bounds) / (GROUPS * self.threads))
+        groups = [bounds[k : k + per] for k in range(0, len(bounds), per)]
+        found: list[Any] = []
+        for some in np.array_split(np.arange(len(groups)), min(passes, len(groups))):
+            wanted = [groups[k] for k in some]
+            ends = [(group[0][0], group[-1][1]) for group in wanted]
+            cutting = [delayed(_cut, nout=len(ends), pure=False)(cut, b, ends) for b in blocks]
+            shards: list[Any] = []
+            for k, group in enumerate(wanted):
+                parts = (part[k] for part in cutting)
+                made = delayed(_assembled, nout=len(group), pure=False)(assemble, group, *parts)
+                shards += [made[n] for n in range(len(group))]
+            found += self._finished(self.client.compute(shards))
+        return found
+
+    def derive(self, work: Work, shards: Sequence[Any], *shared: Any) -> list[Any]:
+        futures = [
+            self.client.submit(_run, work, shard, (), *shared, key=self._key(work), pure=False)
+            for shard in shards
+        ]
+        return self._finished(futures)
+
+    def _finished(self, shards: Sequence[Any]) -> list[Any]:
+        """Keep shards that are being made, and wait for them."""
+        from distributed import wait
+
+        def attempt() -> None:
+            wait(shards)
+            for shard in shards:
+                if shard.status == "error":
+                    raise shard.exception()
+
+        self._made += shards
+        self._safely(attempt, shards)
+        return list(shards)
+
+    def each(
+        self, work: Work, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], *shared: Any
+    ) -> list[Any]:
+        def attempt() -> list[Any]:
+            places = self.places.of(shards)
+            everyone, mine = self._sent(places, own, shared)
+            futures = [
+                self.client.submit(
+                    *(_run, work, shard, part, *everyone),
+                    key=self._key(work),
+                    pure=False,
+                    workers=None if place is None else [place],  # or shards would travel
+                )
+                for shard, part, place in zip(shards, mine, places, strict=True)
+            ]
+            try:
+                self.places.watch(futures, places)
+                return list(self.client.gather(futures, direct=self.direct))
+            finally:
+                _release(futures)
+
+        found = self._safely(attempt, shards)
+        self.received += size_of(found)
+        return list(found)
+
+    def _key(self, work: Work) -> str:
+        # the dashboard groups tasks by what comes before the first number
+        return f"{work.__name__}-{self._name}-{next(self._names)}"
+
+    def _sent(
+        self, places: list[Any], own: Sequence[tuple[Any, ...]], shared: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Send what every worker needs, and what every shard does; all of it at a time."""
+        fresh = {_name(x): x for x in shared if size_of(x) > SMALL and _name(x) not in self._known}
+        groups: dict[Any, list[int]] = {}
+        if max(map(size_of, own), default=0) > SMALL:
+            for k, place in enumerate(places):
+                groups.setdefault(place, []).append(k)
+        found = self.client.sync(self._scattered, list(fresh.values()), own, groups)
+        for (name, x), future in zip(fresh.items(), found[0], strict=True):
+            # the object is kept, so that its id is not given to another
+            self._known[name] = x, future
+            self.sent += size_of(x) * self.places.workers
+        everyone = [self._known[_name(x)][1] if size_of(x) > SMALL else x for x in shared]
+        while len(self._known) > KEPT:
+            del self._known[next(iter(self._known))]
+        if not groups:
+            return everyone, list(own)
+        placed: dict[int, Any] = {}
+        for numbers, parts in zip(groups.values(), found[1:], strict=True):
+            placed.update(zip(numbers, parts, strict=True))
+        self.sent += sum(map(size_of, own))
+        return everyone, [placed[k] for k in range(len(own))]
+
+    async def _scattered(
+        self, everyone: list[Any], own: Sequence[tuple[Any, ...]], groups: dict[Any, list[int]]
+    ) -> list[Any]:
+        usual: dict[str, Any] = {"hash": False, "direct": self.direct, "asynchronous": True}
+
+        async def to_all() -> Any:
+            return await self.client.scatter(everyone, broadcast=True, **usual) if everyone else []
+
+        async def to_one(worker: Any, numbers: list[int]) -> Any:
+            where = None if worker is None else [worker]
+            return await self.client.scatter([own[k] for k in numbers], workers=where, **usual)
+
+        return await asyncio.gather(to_all(), *itertools.starmap(to_one, groups.items()))
+
+    def _safely(self, attempt: Callable[[], Any], shards: Sequence[Any] = ()) -> Any:
+        """Do something; begin anew if workers were lost meanwhile."""
+        from distributed import KilledWorker
+        from distributed.comm import CommClosedError
+
+        lost = (KilledWorker, CancelledError, CommClosedError, TimeoutError, ConnectionError)
+        for k in range(TRIES):
+            try:
+                return attempt()
+            except lost as error:
+                if k == TRIES - 1 or self.client.status != "running":
+                    raise
+                log.info("a worker was lost (%s): the step is begun anew", type(error).__name__)
+                self._known.clear()
+                self.places.forget()
+                self.client.wait_for_workers(1, timeout=60)
+                failed = [f for f in shards if f.status in ("error", "cancelled", "lost")]
+                if failed:
+                    self.client.retry(failed)
+        raise AssertionError
+
+    def close(self) -> None:
+        self._known.clear()
+        _release(self._made)
+        self._made.clear()
+
+
+def _release(futures: Sequence[Any]) -> None:
+    """Let go of results now: an exception that is looked at later would keep them."""
+    for future in futures:
+        future.release()
+
+
+def _cut(cut: Work, block: Any, bounds: list[tuple[int, int]]) -> list[Piece]:
+    _trim()
+    return list(cut(block, bounds))
+
+
+def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> list[Shard]:
+    _trim()
+    if len(group) == 1:
+        return [assemble(group[0], *parts)]
+    cut = [pieces(part, group, (part[0].dtype, part[1].dtype)) for part in parts]
+    return [assemble(limits, *(some[k] for some in cut)) for k, limits in enumerate(group)]
+
+
+def _run(work: Work, shard: Shard, own: tuple[Any, ...], *shared: Any) -> Any:
+    # shards are worked on side by side, so each gets one thread
+    with limited(1, 1), np.errstate(over="ignore", under="ignore"):
+        return work(shard, *own, *shared)
+
+
+def _trim() -> None:
+    """Return free memory to the system: pieces are small, and what they leave is kept otherwise.
+
+    A worker goes by the memory of its process, and moves data to disk if that is too much.
+    """
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # not the C library of GNU
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _reachable(client: Any) -> bool | None:
+    """Whether workers are spoken to directly: as the client was told, or on one machine."""
+    told = getattr(client, "direct_to_workers", None)
+    if told is not None:
+        return bool(told)
+    address = str(client.scheduler.address) if client.scheduler is not None else ""
+    return True if "127.0.0.1" in address or address.startswith("inproc") else None
+
+
+def _name(x: Any) -> tuple[int, ...]:
+    """What tells an object from others while it is kept."""
+    return tuple(map(id, x)) if isinstance(x, tuple) else (id(x),)
+
+
+def size_of(x: Any) -> int:
+    """Return the bytes of arrays in nested tuples and lists."""
+    if isinstance(x, tuple | list):
+        return sum(map(size_of, x))
+    return int(getattr(x, "nbytes", 0))
