@@ -102,11 +102,8 @@ class Variational:
         else:
             unsure = size.unsure_factors(F, posterior)
             posterior = one_noise(view.moved(F), F, posterior, unsure, floor)
-        if isinstance(problem, Observed) and not problem.loss.least_squares:
-            return posterior.balanced(F)  # the loss has yet to be frozen
-        if left is not None and view is state.view and view.plain:
-            return posterior.balanced(F, 0.5 * left.residual)
-        if isinstance(F.L, np.ndarray):
+        frozen = isinstance(problem, Observed) and not problem.loss.least_squares
+        if isinstance(F.L, np.ndarray) or frozen:
             return posterior.balanced(F)
         # what a device is asked for is asked for at once
         return posterior.balanced(F, state.view.moved(F).value)

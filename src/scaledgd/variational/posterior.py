@@ -23,22 +23,17 @@ HOLD = 1e30
 
 
 class Left(NamedTuple):
-    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w.
-
-    Also Σ w e² alone.
-    """
+    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w."""
 
     squares: Any
     seen: Any
-    residual: Any
 
     @classmethod
     def after(cls, sums: Sums, noise: Any, like: Array) -> Left:
         """Return what is left after a block was solved for with some noise."""
         # a difference, of which rounding leaves no more than this
         residual = larger(sums.after, epsilon(like) * sums.before)
-        left = residual + noise * sums.from_rows + sums.from_others
-        return cls(left, sums.seen, residual)
+        return cls(residual + noise * sums.from_rows + sums.from_others, sums.seen)
 
 
 @dataclass(frozen=True, eq=False)
