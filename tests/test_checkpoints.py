@@ -65,7 +65,9 @@ def alike(a, b):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "auto")) for name in CASES]
+)
 def test_a_fit_that_crashed_again_and_again_ends_as_if_it_had_not(
     name, often, monkeypatch, tmp_path
 ):
@@ -91,6 +93,7 @@ def test_a_fit_that_crashed_again_and_again_ends_as_if_it_had_not(
     assert not os.listdir(tmp_path)  # nothing is left to go on from
 
 
+@pytest.mark.long
 def test_a_resumed_fit_does_not_do_again_what_was_done(often, monkeypatch, tmp_path):
     model, data = fresh("auto", checkpoint=tmp_path / "fit.npz")
     with monkeypatch.context() as counting:

@@ -58,6 +58,7 @@ def test_the_page_of_the_demo(demo, width):
         assert any(re.fullmatch(r"\d+ Mar", label) for label in labels)
 
 
+@pytest.mark.long
 def test_the_demo_writes_over_its_own_page_only(demo, tmp_path):
     mine = tmp_path / "report.html"
     mine.write_text("my own work")

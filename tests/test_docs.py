@@ -204,6 +204,7 @@ def test_what_pages_show_runs(page, tmp_path, monkeypatch):
     assert examples or session
 
 
+@pytest.mark.long
 def test_commands_that_are_shown_run(tmp_path):
     """The commands run, except for the long ones, and all options exist."""
     pytest.importorskip("typer", reason="typer is not installed: pip install scaledgd[cli]")

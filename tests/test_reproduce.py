@@ -329,6 +329,7 @@ def test_the_report_is_fit_to_show(quick, browser, width):
 
 
 @pytest.mark.reproduce
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to a group of processes")
 def test_control_c_and_again(tmp_path):
     """An interrupted run ends with one line, keeps what was measured, and resumes."""
