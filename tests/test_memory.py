@@ -104,7 +104,8 @@ size = X.nbytes
     ("kind", "options", "make", "fit", "most"),
     [
         ("MatrixCompletion", "rank=4, ", ENTRIES, "fit_entries((i, j), y, (20_000, 4000))", 2.3),
-        ("RobustPCA", "", TABLE, "fit(X)", 4.0),
+        # a small table, beside which what Python itself takes counts
+        ("RobustPCA", "", TABLE, "fit(X)", 4.5),
     ],
 )
 def test_fits_take_little_beside_the_data(kind, options, make, fit, most):
