@@ -10,11 +10,13 @@ them while workers are killed, and ``beside FOLDER`` times Spark's ALS, too, if 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,24 +125,27 @@ def bytes_of(sweeps: list[tuple[int, int, int]]) -> dict[str, float]:
     return {"sweep_on_the_wire": middle[0], "sweep_counted": middle[1] + middle[2]}
 
 
+@contextlib.contextmanager
+def started(workers: int, memory: str = "auto") -> Iterator[Any]:
+    """Start processes on this machine, one thread each, and return a client of them."""
+    from distributed import Client, LocalCluster
+
+    each = {"threads_per_worker": 1, "processes": True, "memory_limit": memory}
+    with (
+        LocalCluster(n_workers=workers, dashboard_address=":0", **each) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
 def fit(args: Any) -> None:
     """Fit the files, and print what it took."""
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster
 
     import scaledgd as sg
 
     sweeps = watched()
-    with (
-        LocalCluster(
-            n_workers=args.workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=args.memory,
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(args.workers, args.memory) as client:
         before = client.run(usage)
         frame = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
         began, spent = time.perf_counter(), usage()[0]
@@ -172,7 +177,6 @@ def fit(args: Any) -> None:
 def overhead(args: Any) -> None:
     """Compare processes with threads on the same entries, in turns."""
     import dask.array as da
-    from distributed import Client, LocalCluster
 
     import scaledgd as sg
 
@@ -184,12 +188,7 @@ def overhead(args: Any) -> None:
     given: dict[str, Any] = {"center": "both", "scale": "none", "smooth": "none"}
     model = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter, n_jobs=args.workers)
     sweeps, rounds = watched(), []
-    with (
-        LocalCluster(
-            n_workers=args.workers, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(args.workers) as client:
         lazy = [da.from_array(x, chunks=-(-len(y) // (4 * args.workers))) for x in (i, j, y)]
         lazy = client.persist(lazy)
         client.gather(client.map(abs, [1]))
@@ -223,21 +222,11 @@ def overhead(args: Any) -> None:
 def lose(args: Any) -> None:
     """Fit the files while workers are killed at random moments, and print what that costs."""
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster
 
     import scaledgd as sg
 
     def timed(killed: int, moment: float) -> tuple[float, Any]:
-        with (
-            LocalCluster(
-                n_workers=args.workers,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=args.memory,
-                dashboard_address=":0",
-            ) as cluster,
-            Client(cluster) as client,
-        ):
+        with started(args.workers, args.memory) as client:
             pids = list(client.run(os.getpid).values())
             timer = threading.Timer(moment, lambda: [os.kill(p, 9) for p in pids[:killed]])
             frame = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
@@ -265,16 +254,10 @@ def lose(args: Any) -> None:
 def beside(args: Any) -> None:
     """Fit most lines of the files, here and with the ALS of Spark; print times and errors."""
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster
 
     import scaledgd as sg
 
-    with (
-        LocalCluster(
-            n_workers=args.workers, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with started(args.workers) as client:
         lines = dd.read_parquet(str(args.folder / "*.parquet"), aggregate_files=False)
         hidden = (31 * lines["row"] + 17 * lines["column"]) % 20 == 0
         before, began, spent = client.run(usage), time.perf_counter(), usage()[0]

@@ -135,7 +135,7 @@ class State:
 
 
 class Found(tuple[Factors, Any]):
-    """The factors and the memory that a method returns, and the loss if it has come out on the way.
+    """The factors and the memory that a method returns, and the loss if it was computed, too.
 
     Parameters
     ----------

@@ -29,11 +29,15 @@ def scale_of(values: Array) -> float:
     return scale
 
 
+def largest_size(y: Array) -> float:
+    """Return the largest absolute value of an array, 0 if it is empty; makes no array of them."""
+    xp = array_namespace(y)
+    return max(float(xp.max(y)), -float(xp.min(y))) if math.prod(y.shape) else 0.0
+
+
 def magnitude(y: Array) -> float:
     """Return a power of two near the root mean square of an array; 1 if it is zero or empty."""
-    xp, size = array_namespace(y), math.prod(y.shape)
-    # makes no array of absolute values
-    largest = max(float(xp.max(y)), -float(xp.min(y))) if size else 0.0
+    largest, size = largest_size(y), math.prod(y.shape)
     if largest == 0.0:
         return 1.0
     exponent, safe = math.frexp(largest)[1], 100 if epsilon(y) < 1e-10 else 12

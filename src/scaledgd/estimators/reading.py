@@ -23,6 +23,7 @@ from .. import checks
 from ..kernels import backend
 from .labels import Labels, dressed, features, stripped
 from .local_observations import LocalObservations
+from .magnitudes import largest_size
 from .packing import packable
 from .stamps import stamps_of
 
@@ -191,7 +192,7 @@ def sized(name: str, y: Array) -> Array:
     """Refuse finite numbers that are too large to compute with; return the others."""
     xp = array_namespace(y)
     most = float(xp.finfo(y.dtype).max) * ROOM
-    if math.prod(y.shape) and max(float(xp.max(y)), -float(xp.min(y))) > most:
+    if largest_size(y) > most:
         raise TooLargeError(
             f"{name} holds numbers beyond {most:.3g}, whose sums are not finite in {y.dtype}; "
             f"divide {name} by a constant"

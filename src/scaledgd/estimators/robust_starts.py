@@ -9,6 +9,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
+from ..kernels import backend
 from ..linalg import smallest
 from ..problems import Observed
 from ..state import State
@@ -89,7 +90,7 @@ def cauchy(residual: Array) -> float:
     """
     xp = array_namespace(residual)
     sizes, count = xp.astype(xp.abs(residual), xp.float64), int(residual.shape[0])
-    scale = max(float(xp.sort(sizes)[count // 2]), TINY)
+    scale = max(float(backend(sizes).kth_magnitude(sizes, count - count // 2)), TINY)
     return -float(xp.sum(xp.log1p((sizes / scale) ** 2))) - count * math.log(scale)
 
 
