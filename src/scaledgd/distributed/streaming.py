@@ -58,7 +58,7 @@ def room(place: Any, shape: tuple[int, ...]) -> float:
         return math.inf
     free, _ = torch.cuda.mem_get_info(place)
     cached = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
-    return SPARE * (free + cached) - LINE * sum(shape)
+    return float(SPARE * (free + cached) - LINE * sum(shape))
 
 
 def fits(data: LocalObservations, place: Any) -> bool:
