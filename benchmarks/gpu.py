@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import scaledgd as sg
-from scaledgd.distributed.streaming import LIMIT, WHOLE
+from scaledgd.distributed.streaming import LIMIT
 from scaledgd.kernels import UnsureRows, backend
 
 from .problems import factors, skewed_index
@@ -183,7 +183,7 @@ def fitted(size: str, rank: Any, true: int = 16, repeats: int = 3) -> str:
 
 
 def streamed(rank: int = 32) -> str:
-    """Return the time of a fit that is given half of the memory which its entries need."""
+    """Return the time of a fit that may take half of the memory which its entries take."""
     n1, n2, m = SIZES["netflix"]
     *index, y, _ = skewed(n1, n2, m)
     here = [tuple(index), y]
@@ -201,7 +201,8 @@ def streamed(rank: int = 32) -> str:
     expected = model.predict_entries(some).cpu()
     here.clear()
     torch.cuda.empty_cache()
-    os.environ[LIMIT] = str((WHOLE + 16) * size // 2)
+    each = sum(x.itemsize for x in (*host[0], host[1]))
+    os.environ[LIMIT] = str(each * size // 2)
     try:
         seconds = timed(lambda: fit(*host), 3)
     finally:

@@ -334,6 +334,7 @@ def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> 
 
     monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
     monkeypatch.setattr(streaming, "PART", 0)
+    monkeypatch.setattr(streaming, "SORTING", 0)
     rng = np.random.default_rng(6)
     index = np.nonzero(rng.random(SHAPE) < 0.6)
     y = rng.standard_normal(len(index[0])).astype(dtype)

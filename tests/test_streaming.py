@@ -30,6 +30,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "LARGE", 400)
     monkeypatch.setattr(joint, "WORK", 0)
     monkeypatch.setattr(streaming, "PART", 0)
+    monkeypatch.setattr(streaming, "SORTING", 64)  # two or three pieces in every part
 
 
 def entries(dtype: Any = torch.float64) -> tuple[Any, Any]:

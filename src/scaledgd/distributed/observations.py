@@ -168,16 +168,9 @@ class ShardedObservations(Observations):
         return replace(self, shards=(rows, columns), count=self.size - held, choice=choice[:3])
 
     def core(self, most: int, seed: int) -> LocalObservations:  # type: ignore[override]
-        xp, where = array_namespace(self.example), device(self.example)
-        rng = np.random.default_rng(seed)
-        places = []
-        for mode, n in enumerate(self.shape):
-            # ties are broken at random
-            counts = self.counts(mode) + xp.asarray(rng.random(n), device=where)
-            places.append(xp.argsort(xp.argsort(-counts, stable=True), stable=True))
-        both = tuple(places)
         if self.size <= most:
             return self.gathered()
+        xp, both = array_namespace(self.example), tuple(self.by_counts(seed))
         within = self.workers.total(tasks.reach, self.shards[0], both, max(self.shape))
         ends = xp.cumulative_sum(within)
         last = max(2, int(xp.sum(xp.astype(ends <= most, xp.int64))))

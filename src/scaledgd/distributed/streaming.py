@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from ..estimators.models import CACHES
 from ..estimators.packing import on_device
 from ..estimators.reading import Kind
 from ..kernels import Pattern, backend
+from ..kernels.torch import all_reached
 from .observations import ShardedObservations
 from .remembered import unseen
 from .shards import DuplicateError, Shard, _Coordinates, boundaries
@@ -32,7 +33,9 @@ LIMIT = "SCALEDGD_GPU_MEMORY"
 """The environment variable that says how many bytes of a GPU entries may take."""
 WHOLE = 40
 """Bytes per entry, beside four copies of its value, that a fit takes if all are on the GPU."""
-PART = 80
+SORTING = 80
+"""The same per entry of those that are sorted at a time."""
+PART = 24
 """The same per entry of a part, while the GPU works on it and the next one comes."""
 WORKING = 0.25
 """Share of the room for that; the rest is for parts that stay."""
@@ -121,9 +124,9 @@ class Part(Shard):
         return SortedPattern(entries, self.mode, coordinates, self.shape)
 
 
-def pinned(x: Array) -> Array:
+def pinned(x: Array, dtype: Any = None) -> Array:
     """Return an array in memory of the host that a GPU copies from on its own."""
-    there = empty(x.shape[0], x.dtype)
+    there = empty(x.shape[0], x.dtype if dtype is None else dtype)
     there.copy_(x)
     return there
 
@@ -209,23 +212,13 @@ class StreamedObservations(ShardedObservations):
         return max(sent)
 
     def components(self) -> int:
-        # a few steps from any row nearly always lead everywhere
-        if "components" not in self._shared and self._all_reached():
+        def next_to(mode: int, reached: Array) -> Array:
+            return torch.cat(self.each(_next_to, mode, None, reached))
+
+        seen = [self.counts(k) > 0 for k in (0, 1)]
+        if "components" not in self._shared and all_reached(seen, next_to):
             self._shared["components"] = 1
         return super().components()
-
-    def _all_reached(self) -> bool:
-        """Whether rows and columns with entries are all a few steps away from some row."""
-        seen = [self.counts(k) > 0 for k in (0, 1)]
-        reached = torch.zeros_like(seen[0])
-        reached[torch.argmax(seen[0].to(torch.int8))] = True
-        for step in range(6):
-            mode = 1 - step % 2
-            found = torch.cat(self.each(_next_to, mode, None, reached))
-            reached, before = found, reached
-            if bool((reached == seen[mode]).all() & (before == seen[1 - mode]).all()):
-                return True
-        return False
 
     def dense(self) -> tuple[Array, Array]:
         """Return values as a whole array, and how much each counts: of a small table."""
@@ -255,14 +248,14 @@ def streamed(data: LocalObservations, place: Any) -> StreamedObservations:
         The GPU.
     """
     bytes_left = room(place, data.shape)
-    limit = WORKING * bytes_left / (PART + 4 * data.y.itemsize)
-    if limit < 1:
+    working, values = WORKING * bytes_left, 4 * data.y.itemsize
+    sorting, sending = (int(working / (each + values)) for each in (SORTING, PART))
+    if sorting < 1:
         raise MemoryError(
             f"the factors of a table of shape {data.shape} leave no room for entries on the GPU; "
             "fit NumPy arrays on the host"
         )
-    most = int(min(limit, data.size))
-    (rows, first), (columns, second) = (_parts(data, mode, place, most) for mode in (0, 1))
+    (rows, first), (columns, second) = _parts(data, place, sorting, sending)
     left = (1 - WORKING) * bytes_left
     for k in range(max(len(rows), len(columns))):
         for parts in (rows, columns):
@@ -274,48 +267,90 @@ def streamed(data: LocalObservations, place: Any) -> StreamedObservations:
     )
 
 
-def _parts(
-    data: LocalObservations, mode: int, place: Any, most: int
-) -> tuple[list[Part], list[tuple[int, int]]]:
-    """The entries in parts of whole rows, or of whole columns, sorted: every one is moved twice."""
-    index, n, size = data.coordinates, data.shape[mode], data.size
-    chunks = [slice(s, min(s + most, size)) for s in range(0, size, most)]
-    counts = torch.zeros(n, dtype=torch.int64, device=place)
-    for chunk in chunks:
-        counts += torch.bincount(index[mode][chunk].to(place), minlength=n)
-    bounds = boundaries(counts.cpu().numpy(), math.ceil(size / most))
-    ends = torch.cumsum(counts, 0)[
-        torch.tensor([last - 1 for _, last in bounds], device=place)
-    ].tolist()
-    begins = [0, *ends[:-1]]
-    kinds = torch.int32, torch.int32, data.y.dtype
-    whole = [empty(size, dtype) for dtype in kinds]
-    filled = list(begins)
-    lasts = torch.tensor([last for _, last in bounds[:-1]], device=place)
-    for chunk in chunks:
-        columns = (index[mode], index[1 - mode], data.flat)
-        here = [x[chunk].to(place) for x in columns]
-        part, order = torch.sort(torch.searchsorted(lasts, here[0], right=True), stable=True)
-        lengths = torch.bincount(part, minlength=len(bounds)).tolist()
+class _Store:
+    """Pinned memory for entries, in the order of the rows or of the columns.
+
+    They are sorted piece by piece; a part that is sent has several consecutive pieces.
+    """
+
+    def __init__(
+        self, data: LocalObservations, mode: int, counts: Array, sorting: int, sending: int
+    ) -> None:
+        self.mode, self.shape, self.place = mode, data.shape, counts.device
+        pieces = boundaries(counts.cpu().numpy(), math.ceil(data.size / sorting))
+        lasts = torch.tensor([last for _, last in pieces], device=self.place)
+        ends = torch.cumsum(counts, 0)[lasts - 1].tolist()
+        begins = [0, *ends[:-1]]
+        self._pieces = list(zip(pieces, begins, ends, strict=True))
+        self._lasts, self._filled = lasts[:-1], begins
+        self._together = max(1, sending // sorting)
+        kinds = torch.int32, torch.int32, data.y.dtype
+        self._own, self._others, self._y = (empty(data.size, dtype) for dtype in kinds)
+
+    def put(self, here: Sequence[Array]) -> None:
+        """Store coordinates and values that are on the GPU, each in the piece it belongs to."""
+        own, others, y = here[self.mode], here[1 - self.mode], here[2]
+        piece = torch.searchsorted(self._lasts.to(own.dtype), own, right=True)
+        piece, order = torch.sort(piece, stable=True)
+        lengths = torch.bincount(piece, minlength=len(self._pieces)).tolist()
         first = 0
         for k, length in enumerate(lengths):
-            chosen = order[first : first + length]
-            for x, there in zip(here, whole, strict=True):
-                there[filled[k] : filled[k] + length] = x[chosen].to(there.dtype)
-            filled[k] += length
+            chosen, at = order[first : first + length], self._filled[k]
+            for x, there in ((own, self._own), (others, self._others), (y, self._y)):
+                there[at : at + length].copy_(x[chosen], non_blocking=True)
+            self._filled[k] += length
             first += length
-    parts = []
-    for (first, last), a, b in zip(bounds, begins, ends, strict=True):
-        own, others, y = (x[a:b].to(place) for x in whole)
-        width = data.shape[1 - mode]
+
+    def parts(self) -> Iterator[Part]:
+        """Sort all pieces, one after the other."""
+        for k in range(0, len(self._pieces), self._together):
+            pieces = self._pieces[k : k + self._together]
+            (first, _), begin, _ = pieces[0]
+            end = pieces[-1][2]
+            starts = [self._sorted(*piece) - begin for piece in pieces]
+            last = starts[-1].new_tensor([end - begin])
+            shape: Any = self.shape
+            others, y = self._others[begin:end], self._y[begin:end]
+            yield Part(self.mode, first, shape, torch.cat([*starts, last]), others, y)
+
+    def _sorted(self, bounds: tuple[int, int], begin: int, end: int) -> Array:
+        """Sort a piece; return where each of its slices begins."""
+        (first, last), width = bounds, self.shape[1 - self.mode]
+        own, others, y = (x[begin:end].to(self.place) for x in (self._own, self._others, self._y))
         key, order = torch.sort((own.to(torch.int64) - first) * width + others, stable=True)
-        _refuse_repeated(key, first, width, mode)
-        starts = torch.searchsorted(key, width * torch.arange(last - first + 1, device=place))
-        for x, there in ((others, whole[1]), (y, whole[2])):
-            there[a:b] = x[order]
-        stored = whole[1][a:b], whole[2][a:b]
-        parts.append(Part(mode, first, data.shape, starts, *stored))  # type: ignore[arg-type]
-    return parts, bounds
+        _refuse_repeated(key, first, width, self.mode)
+        for x, there in ((others, self._others), (y, self._y)):
+            there[begin:end] = x[order]
+        return begin + torch.searchsorted(
+            key, width * torch.arange(last - first, device=key.device)
+        )
+
+
+def _parts(
+    data: LocalObservations, place: Any, sorting: int, sending: int
+) -> list[tuple[list[Part], list[tuple[int, int]]]]:
+    """The entries in sorted parts of whole rows, and of whole columns."""
+    chunks = [slice(s, min(s + sorting, data.size)) for s in range(0, data.size, sorting)]
+
+    def coordinates(chunk: slice) -> list[Array]:
+        narrow = (i[chunk] for i in data.coordinates)
+        kept = (x if x.device == place else pinned(x, torch.int32) for x in narrow)
+        return [x.to(place) for x in kept]
+
+    counts = [torch.zeros(n, dtype=torch.int64, device=place) for n in data.shape]
+    for chunk in chunks:
+        for i, count in zip(coordinates(chunk), counts, strict=True):
+            count += torch.bincount(i, minlength=count.shape[0])
+    stores = [_Store(data, mode, c, sorting, sending) for mode, c in enumerate(counts)]
+    for chunk in chunks:
+        here = [*coordinates(chunk), data.flat[chunk].to(place)]
+        for store in stores:
+            store.put(here)
+    found = []
+    for store in stores:
+        parts = list(store.parts())
+        found.append((parts, [(part.first, part.first + part.slices) for part in parts]))
+    return found
 
 
 def _refuse_repeated(key: Array, first: int, width: int, mode: int) -> None:

@@ -198,14 +198,7 @@ class LocalObservations(Observations):
     def core(self, most: int, seed: int) -> LocalObservations:
         if self.size <= most:
             return self
-        xp, there = array_namespace(self.y), device(self.y)
-        rng = np.random.default_rng(seed)
-        places = []
-        for mode, n in enumerate(self.shape):
-            # ties are broken at random
-            counts = self.counts(mode) + xp.asarray(rng.random(n), device=there)
-            place = xp.argsort(xp.argsort(-counts, stable=True), stable=True)
-            places.append(place)
+        xp, places = array_namespace(self.y), self.by_counts(seed)
 
         def reaches() -> Iterator[tuple[int, Array]]:
             """Where pieces begin, and the largest of the places of their entries."""
@@ -347,7 +340,7 @@ class LocalObservations(Observations):
         if self.index is None:
             return 1
         if "components" not in self._shared:
-            self._shared["components"] = backend(*self.index).parts(self.index, self.shape)
+            self._shared["components"] = self.operator.pattern.parts()
         return int(self._shared["components"])
 
     def component_labels(self) -> list[Any]:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
 from ..factors import Bordered, LowRank, Tucker
@@ -68,6 +68,19 @@ class Observations(ABC):
     @abstractmethod
     def counts(self, mode: int) -> Array:
         """Return the number of entries in every slice of a mode, as floats."""
+
+    def by_counts(self, seed: int) -> list[Array]:
+        """Return the place of every slice of every mode among them, those with most entries first.
+
+        Ties are broken by numbers in [0, 1) that are evenly spread, and the same on all devices.
+        """
+        xp, found = array_namespace(self.example), []
+        for mode, n in enumerate(self.shape):
+            every = seed % 2**16 + xp.arange(n, dtype=xp.int64, device=device(self.example))
+            spread = xp.astype(every * 2654435761 % 2**32, xp.float64) / 2**32
+            counts = xp.astype(self.counts(mode), xp.float64) + spread
+            found.append(xp.argsort(xp.argsort(-counts, stable=True), stable=True))
+        return found
 
     @abstractmethod
     def means(self, mode: int, extra: float = 0.0) -> Array:

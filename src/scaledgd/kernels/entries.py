@@ -250,6 +250,10 @@ class Pattern(RowSystems):
     def rest(self) -> None:
         """Let go of what can be made again and is not needed to solve for rows once more."""
 
+    def parts(self) -> int:
+        """Return how many parts, without a row or column in common, the entries fall into."""
+        return self.backend.parts(self.index, self.shape)
+
     def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
         """Return L Rᵀ (minus y) on the entries of a matrix."""
         return self.backend.gather(modes, self.index, None, y)

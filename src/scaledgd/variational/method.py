@@ -106,7 +106,9 @@ class Variational:
         if isinstance(F.L, np.ndarray) or frozen:
             return posterior.balanced(F)
         # what a device is asked for is asked for at once
-        return posterior.balanced(F, state.view.moved(F).value)
+        if left is None or posterior.weight is not None or posterior.columns is not None:
+            return posterior.balanced(F, state.view.moved(F).value)
+        return posterior.balanced(F, 0.5 * left.residual)
 
 
 def current(state: State) -> Posterior:
@@ -216,7 +218,8 @@ def joint(
         seeded = np.random.default_rng(rng)
 
         def random(n: int, scale: float) -> Array:
-            drawn = scale * seeded.standard_normal((n, rank))
+            kind: Any = np.float32 if epsilon(like) > 1e-10 else np.float64
+            drawn = scale * seeded.standard_normal((n, rank), dtype=kind)
             return xp.asarray(drawn, dtype=like.dtype, device=there)
 
         offsets = start

@@ -21,10 +21,24 @@ from ..design import (
     UnsureRows,
 )
 from ..entries import Pattern, jitter
-from ..torch import Torch
+from ..torch import Torch, all_reached
 from .passes import core_sums, counts_below, row_sums, tucker_values, values_at
 from .sorting import SMALL, Sorted
-from .systems import BLOCK, LONG, NUMBERS, PIECES, SINGLE, kept_of_piece, step, update
+from .systems import (
+    BLOCK,
+    FINISH,
+    FORM,
+    LONG,
+    NUMBERS,
+    PIECES,
+    SINGLE,
+    WHOLE,
+    eliminate,
+    kept_of_piece,
+    pivots,
+    step,
+    update,
+)
 
 Array = Any
 
@@ -50,10 +64,29 @@ class Shape(NamedTuple):
 SHAPES = {
     16: Shape(32, 1, 32, 2),
     32: Shape(32, 1, 16, 2),
-    64: Shape(32, 4, 4, 2),
-    128: Shape(32, 8, 1, 1),
+    64: Shape(64, 4, 4, 1),
+    128: Shape(32, 4, 2, 1),
 }
-"""By the width of systems, padded to a power of two."""
+"""For sums over entries, by the width of systems, padded to a power of two."""
+
+INVERTED = {64: Shape(16, 4, 4, 1), 128: Shape(16, 8, 2, 1)}
+"""For wide systems that are stored and inverted."""
+
+ELIMINATED = {64: Shape(16, 2, 8, 1), 128: Shape(16, 4, 4, 1)}
+"""For the inversion of these."""
+
+STORED = 2**30
+"""Bytes of wide systems that are stored at a time."""
+
+DOUBTS = torch.float32
+"""The type of variances, of which sums are needed with less precision than what is solved for."""
+
+RANGE = 12
+"""Binary logarithm of the largest number in a column that is split into halves.
+
+Half precision reaches to 2^15, and its smallest numbers are as fine as 2^-24: of a number that is
+2^-13 of the largest one there are still 22 bits.
+"""
 
 LEAST = {torch.float32: 1e-6, torch.float64: 1e-14}
 """Least pivot of a system, whose diagonal is 1."""
@@ -135,6 +168,19 @@ class Gpu(Torch):
         return _kth_smallest(x.contiguous(), x.numel() - k)
 
 
+def _invert(systems: Array, count: int, Q: int) -> None:
+    """Invert the first of some stored systems in place, but for 2 on their diagonals."""
+    how, precise = ELIMINATED[Q], _precision(systems)
+    inverses = systems.new_empty((count, BLOCK, BLOCK))
+    least = LEAST[systems.dtype]
+    grid, wide = (_programs(systems, count, 16),), (_programs(systems, count, how.programs),)
+    for first in range(0, Q, BLOCK):
+        pivots[grid](systems, inverses, first, count, Q, BLOCK, least, num_warps=1)
+        eliminate[wide](
+            systems, inverses, first, count, Q, BLOCK, precise, num_warps=how.warps, num_stages=1
+        )
+
+
 def _kth_smallest(x: Array, k: int) -> Array:
     """Return the k-th smallest magnitude (k ≥ 0), digit by digit of its bits."""
     single = x.dtype == torch.float32
@@ -180,6 +226,25 @@ class GpuPattern(ArrangedPattern):
 
     def in_order(self, x: Any, mode: int) -> Any:
         return None if x is None else self.entries(mode).arranged(x)
+
+    def rest(self) -> None:
+        # both orders are needed for what a model says about rows and columns
+        self._known = []
+
+    def parts(self) -> int:
+        if len(self.shape) != 2:
+            return super().parts()
+        orders = [self.entries(k) for k in (0, 1)]
+        some = torch.empty(0, device=self.index[0].device)
+
+        def next_to(mode: int, reached: Array) -> Array:
+            at = reached[orders[mode].others[0]].to(some.dtype)
+            sums = self._passed(some.new_ones((1, 1)), mode, w=at)[1]
+            assert sums is not None
+            return sums[:, 0] > 0
+
+        seen = [entries.starts[1:] > entries.starts[:-1] for entries in orders]
+        return 1 if all_reached(seen, next_to) else super().parts()
 
     # ---- passes
 
@@ -328,34 +393,51 @@ class GpuPattern(ArrangedPattern):
     ) -> Array:
         """Launch a kernel for all rows of a mode; return what programs have added up in total."""
         entries, shape = self.entries(mode), SHAPES[Q]
-        work = entries.work(Q)
+        work, wide = entries.work(Q), Q > BLOCK
         pieces = like.new_empty((work.rows.shape[0], kept_of_piece(Q)))
         whole = torch.zeros(total, dtype=torch.float64, device=like.device)
-        for kind, rows in ((PIECES, work.rows), (LONG, work.long), (SINGLE, work.single)):
-            if not rows.shape[0]:
-                continue
-            programs = _programs(like, rows.shape[0], shape.programs)
-            sums = like.new_zeros((1 if kind == PIECES else programs, total + BLOCK * Q))
+        systems = like
+        if wide:
+            most = max(1, min(STORED // (kept_of_piece(Q) * like.itemsize), self.shape[mode]))
+            systems = like.new_empty((most, kept_of_piece(Q)))
+
+        def launch(kind: int, stage: int, rows: Array, first: Array, how: Shape) -> None:
+            programs = _programs(like, rows.shape[0], how.programs)
+            sums = like.new_zeros((1 if kind == PIECES or stage == FORM else programs, total))
             kernel[(programs,)](
                 rows,
                 work.begins,
                 work.ends,
-                work.first,
+                first,
                 rows.shape[0],
                 entries.starts,
                 *before,
                 pieces,
                 *after,
+                systems,
                 sums,
                 *numbers,
                 kind,
+                stage,
                 Q,
-                shape.entries,
+                how.entries,
                 *flags,
-                num_warps=shape.warps,
-                num_stages=shape.stages,
+                num_warps=how.warps,
+                num_stages=how.stages,
             )
-            whole += torch.sum(sums[:, :total], dim=0, dtype=torch.float64)
+            if kind != PIECES and stage != FORM:
+                whole.add_(torch.sum(sums, dim=0, dtype=torch.float64))
+
+        for kind, rows in ((PIECES, work.rows), (LONG, work.long), (SINGLE, work.single)):
+            if kind == PIECES or not wide:
+                if rows.shape[0]:
+                    launch(kind, WHOLE, rows, work.first, shape)
+                continue
+            for at in range(0, rows.shape[0], systems.shape[0]):
+                some = rows[at : at + systems.shape[0]]
+                launch(kind, FORM, some, work.first[at:], shape)
+                _invert(systems, some.shape[0], Q)
+                launch(kind, FINISH, some, work.first[at:], INVERTED[Q])
         return whole
 
     def update_rows(
@@ -375,10 +457,9 @@ class GpuPattern(ArrangedPattern):
             return None
         n, Q, border = self.shape[mode], _power(r), q > r
         table = _padded(M[:, :r], Q)
-        # sums of variances need less precision than what is solved for
         units = _padded(torch.amax(system.variance, dim=0)[None, :], Q)[0]
         least = torch.finfo(M.dtype).tiny
-        unsure = (_padded(system.variance, Q) / torch.clamp(units, min=least)).to(torch.float32)
+        unsure = (_padded(system.variance, Q) / torch.clamp(units, min=least)).to(DOUBTS)
         beside = table
         if border or given is not None:
             beside = M.new_zeros((M.shape[0], 3))
@@ -388,6 +469,10 @@ class GpuPattern(ArrangedPattern):
                 beside[:, 1:] = given
         root = _with(root, kept, M.dtype)
         y = y if kept is None else y * kept
+        halves = table
+        if root is None and M.dtype == torch.float32:
+            largest = torch.clamp(torch.amax(torch.abs(table), dim=0), min=1e-25)
+            halves = torch.exp2(RANGE - torch.ceil(torch.log2(largest)))
         level = M.new_ones(1) * system.noise  # a copy of a number would make the host wait
         solved, variance = M.new_empty((n, q)), M.new_empty((n, q))
         numbers = M.new_empty((n, NUMBERS))
@@ -403,6 +488,7 @@ class GpuPattern(ArrangedPattern):
                 table,
                 unsure,
                 beside,
+                halves,
                 x.contiguous(),
                 table if own is None else own.contiguous(),
                 system.ridge.contiguous(),
@@ -413,7 +499,12 @@ class GpuPattern(ArrangedPattern):
             (solved, variance, numbers),
             Q * Q + Q + 1,
             (r, q, jitter(M), LEAST[M.dtype]),
-            (root is not None, border, given is not None, _precision(M)),
+            (
+                root is not None,
+                border,
+                given is not None,
+                _precision(M) if halves is table else "halves",
+            ),
         )
         whole = level.to(torch.float64) * whole
         total = whole[: Q * Q].reshape(Q, Q)[:r, :r]

@@ -1,10 +1,13 @@
 """The small systems of rows on a GPU: formed, inverted and solved without leaving the chip.
 
 A program goes through the entries of a row in blocks, adds up their system in registers, and
-inverts it there. Gram matrices of single-precision data are summed by tensor cores, each product
-by three of TF32, which is nearly full precision. Gradients are summed in full precision, and rows
-are not solved for but moved: by the inverse times the gradient. So rounding in a system changes how
-fast a fit converges, and not where it ends.
+inverts it there. Systems wider than `BLOCK` are too large for that: one kernel forms and stores
+them, others eliminate a block of columns at a time, and the first one goes on from the inverse.
+
+Gram matrices of single-precision data are summed by tensor cores, each product by three of numbers
+in half precision, or of TF32 where entries have weights: both are nearly full precision. Gradients
+are summed in full precision, and rows are not solved for but moved: by the inverse times the
+gradient. So rounding in a system changes how fast a fit converges, and not where it ends.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ import triton.language as tl
 SINGLE, PIECES, LONG = 0, 1, 2
 """What a launch does: solves rows of one piece, sums pieces of long rows, or solves these."""
 
+WHOLE, FORM, FINISH = 0, 1, 2
+"""Stages: systems are solved at once; or formed and stored, and used once they are inverted."""
+
 NUMBERS = 5
 """Sums per row: squares before and after, weights, variance from the rows and from the others."""
 
@@ -23,61 +29,67 @@ EXTRA = 8
 
 
 BLOCK = 32
-"""Columns that are eliminated at a time where systems are wide."""
+"""Columns that are eliminated at a time, and the widest system that is inverted in registers."""
 
 
 def kept_of_piece(q: int) -> int:
-    """Return how many numbers are kept of a piece of a long row.
+    """Return how many numbers are kept of a piece of a long row, or of a wide system.
 
-    They are in the order G, g, u, a and single numbers, where G is the Gram matrix, g the
-    gradient, u the sum of the variances, and a the last column of G where there is a border.
+    They are in the order G, g, u, a, d and single numbers, where G is the Gram matrix, g the
+    gradient, u the sum of the variances, a the last column of G where there is a border, and d
+    the diagonal of G.
     """
-    return q * q + 3 * q + EXTRA
+    return q * q + 4 * q + EXTRA
 
 
 @triton.jit
-def _inverse(A, room, Q: tl.constexpr, least):
-    """Return the inverse of a positive matrix with a diagonal of ones.
-
-    By the symmetric sweep operator, where 2 is added to each diagonal entry on the way: a
-    rank-one update per column, or by tensor cores an update per block of columns.
-    """
-    if Q <= 32:
-        inverse = _inverse_by_columns(A, Q, least)
-    else:
-        inverse = _inverse_by_blocks(A, room, Q, 32, least)
-    return inverse
-
-
-@triton.jit
-def _inverse_by_blocks(A, room, Q: tl.constexpr, N: tl.constexpr, least):
-    """The same by blocks of N columns, which are read through memory of Q N numbers."""
-    k = tl.arange(0, Q)
+def pivots(systems, found, first, count, Q: tl.constexpr, N: tl.constexpr, least):
+    """Invert the N columns and rows from the first one on, of every system."""
+    W: tl.constexpr = Q * Q + 4 * Q + 8
     n = tl.arange(0, N)
     same = n[:, None] == n[None, :]
-    # loads of the next block must wait for what this one stores
-    for first in tl.range(0, Q, N, num_stages=1):
-        mine = (k >= first) & (k < first + N)
-        tl.debug_barrier()
-        at = room + k[:, None] * N + (k - first)[None, :]
-        tl.store(at, A, mask=mine[None, :] & (k >= 0)[:, None])
-        tl.debug_barrier()
-        C = tl.load(room + k[:, None] * N + n[None, :])
-        P = tl.load(room + (first + n)[:, None] * N + n[None, :])
+    nothing = tl.program_id(0).to(tl.int64) * 0
+    for item in range(tl.program_id(0), count, tl.num_programs(0)):
+        at = nothing + item
+        P = tl.load(systems + at * W + (first + n)[:, None] * Q + (first + n)[None, :])
         diagonal = tl.maximum(tl.sum(tl.where(same, P, 0.0), axis=1), least)
         unit = 1.0 / tl.sqrt(diagonal)
         P = tl.where(same, 1.0, P * (unit[:, None] * unit[None, :]))
         P = _inverse_by_columns(P, N, least) * (unit[:, None] * unit[None, :])
+        tl.store(found + at * (N * N) + n[:, None] * N + n[None, :], P)
+
+
+@triton.jit
+def eliminate(
+    systems, inverses, first, count, Q: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Sweep N columns of every system, from the first one on, whose pivots are inverted.
+
+    By the symmetric sweep operator, where 2 is added to each diagonal entry on the way.
+    """
+    W: tl.constexpr = Q * Q + 4 * Q + 8
+    k = tl.arange(0, Q)
+    n = tl.arange(0, N)
+    nothing = tl.program_id(0).to(tl.int64) * 0
+    for item in range(tl.program_id(0), count, tl.num_programs(0)):
+        at = systems + (nothing + item) * W
+        P = tl.load(inverses + (nothing + item) * (N * N) + n[:, None] * N + n[None, :])
+        C = tl.load(at + k[:, None] * Q + (first + n)[None, :])
+        A = tl.load(at + k[:, None] * Q + k[None, :])
         C = tl.where(k[:, None] == first + n[None, :], C - 1.0, C)
-        precise: tl.constexpr = "ieee" if A.dtype == tl.float64 else "tf32x3"
-        D = tl.dot(C, P, input_precision=precise, out_dtype=A.dtype)
-        A -= tl.dot(D, tl.trans(C), input_precision=precise, out_dtype=A.dtype)
-    return tl.where(k[:, None] == k[None, :], 2.0, 0.0) - A
+        D = tl.dot(C, P, input_precision=PRECISION, out_dtype=A.dtype)
+        A -= tl.dot(D, tl.trans(C), input_precision=PRECISION, out_dtype=A.dtype)
+        tl.debug_barrier()  # what others read is written from here on
+        tl.store(at + k[:, None] * Q + k[None, :], A)
 
 
 @triton.jit
 def _inverse_by_columns(A, Q: tl.constexpr, least):
-    """The same by columns, in registers."""
+    """Return the inverse of a positive matrix with a diagonal of ones, in registers.
+
+    By the symmetric sweep operator, where 2 is added to each diagonal entry on the way: a
+    rank-one update per column.
+    """
     k = tl.arange(0, Q)
     for i in range(Q):
         here = k == i
@@ -87,6 +99,20 @@ def _inverse_by_columns(A, Q: tl.constexpr, least):
         c = tl.where(here, pivot - 1.0, row)
         A = A - c[:, None] * (c / pivot)[None, :]
     return tl.where(k[:, None] == k[None, :], 2.0, 0.0) - A
+
+
+@triton.jit
+def _solved(G, unit, least, STAGE: tl.constexpr, Q: tl.constexpr):
+    """Return a system in units where its diagonal is 1, or the inverse of one in these units."""
+    k = tl.arange(0, Q)
+    eye = k[:, None] == k[None, :]
+    if STAGE == 2:
+        A = tl.where(eye, 2.0, 0.0) - G
+    else:
+        A = tl.where(eye, 1.0, G * (unit[:, None] * unit[None, :]))
+        if STAGE == 0:
+            A = _inverse_by_columns(A, Q, least)
+    return A
 
 
 @triton.jit
@@ -122,13 +148,15 @@ def _reach(item, row, starts, begins, ends, first, KIND: tl.constexpr):
 
 
 @triton.jit
-def _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q: tl.constexpr):
+def _stored(at, G, g, u, a, d, corner, edge, squares, seen, spill, Q: tl.constexpr):
+    """Store a system and what belongs to it."""
     k = tl.arange(0, Q)
     tl.store(at + k[:, None] * Q + k[None, :], G)
     tl.store(at + Q * Q + k, g)
     tl.store(at + Q * Q + Q + k, u)
     tl.store(at + Q * Q + 2 * Q + k, a)
-    one = at + Q * Q + 3 * Q + tl.zeros((1,), tl.int32)
+    tl.store(at + Q * Q + 3 * Q + k, d)
+    one = at + Q * Q + 4 * Q + tl.zeros((1,), tl.int32)
     tl.store(one, corner)
     tl.store(one + 1, edge)
     tl.store(one + 2, squares)
@@ -139,13 +167,14 @@ def _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q: tl.constexpr)
 @triton.jit
 def _summed(pieces, begin, end, Q: tl.constexpr):
     """Return what the pieces of a long row add up to."""
-    W: tl.constexpr = Q * Q + 3 * Q + 8
+    W: tl.constexpr = Q * Q + 4 * Q + 8
     T: tl.constexpr = pieces.dtype.element_ty
     k = tl.arange(0, Q)
     G = tl.zeros((Q, Q), T)
     g = tl.zeros((Q,), T)
     u = tl.zeros((Q,), T)
     a = tl.zeros((Q,), T)
+    d = tl.zeros((Q,), T)
     corner = tl.zeros((1,), T)
     edge = tl.zeros((1,), T)
     squares = tl.zeros((1,), T)
@@ -157,13 +186,14 @@ def _summed(pieces, begin, end, Q: tl.constexpr):
         g += tl.load(at + Q * Q + k)
         u += tl.load(at + Q * Q + Q + k)
         a += tl.load(at + Q * Q + 2 * Q + k)
-        one = at + Q * Q + 3 * Q + tl.zeros((1,), tl.int32)
+        d += tl.load(at + Q * Q + 3 * Q + k)
+        one = at + Q * Q + 4 * Q + tl.zeros((1,), tl.int32)
         corner += tl.load(one)
         edge += tl.load(one + 1)
         squares += tl.load(one + 2)
         seen += tl.load(one + 3)
         spill += tl.load(one + 4)
-    return G, g, u, a, corner, edge, squares, seen, spill
+    return G, g, u, a, d, corner, edge, squares, seen, spill
 
 
 @triton.jit
@@ -178,6 +208,7 @@ def _added(
     C,
     U,
     beside,
+    halves,
     here,
     edge_x,
     mine,
@@ -191,9 +222,14 @@ def _added(
     GIVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Return what some entries of a row add up to."""
+    """Return what some entries of a row add up to.
+
+    `halves` has powers of 2 that bring the columns of M into the range of half precision.
+    """
     T: tl.constexpr = M.dtype.element_ty
     k = tl.arange(0, Q)
+    if PRECISION == "halves":
+        unit = tl.load(halves + k)
     G = tl.zeros((Q, Q), T)
     g = tl.zeros((Q,), T)
     u = tl.zeros((Q,), T)
@@ -232,14 +268,25 @@ def _added(
             if ROOT:
                 d = d * (weight * weight)[:, None]
             u += tl.sum(d, axis=0)
-        G = tl.dot(tl.trans(v), v, G, input_precision=PRECISION, out_dtype=T)
+        if PRECISION == "halves":
+            v = v * unit[None, :]
+            high = v.to(tl.float16)
+            low = (v - high.to(T)).to(tl.float16)
+            G = tl.dot(tl.trans(low), high, G)
+            G = tl.dot(tl.trans(high), low, G)
+            G = tl.dot(tl.trans(high), high, G)
+        else:
+            G = tl.dot(tl.trans(v), v, G, input_precision=PRECISION, out_dtype=T)
+    if PRECISION == "halves":
+        G = G * (1.0 / unit)[:, None] * (1.0 / unit)[None, :]
+    d = tl.sum(tl.where(k[:, None] == k[None, :], G, 0.0), axis=1)
     one = tl.zeros((1,), T)
     corner = one + tl.sum(corner, axis=0)
     edge = one + tl.sum(edge, axis=0)
     squares = one + tl.sum(squares, axis=0)
     seen = one + tl.sum(seen, axis=0)
     spill = one + tl.sum(spill, axis=0)
-    return G, g, u, a, corner, edge, squares, seen, spill
+    return G, g, u, a, d, corner, edge, squares, seen, spill
 
 
 @triton.jit
@@ -256,6 +303,7 @@ def update(
     M,
     U,
     beside,
+    halves,
     x,
     own,
     ridge,
@@ -266,12 +314,14 @@ def update(
     solved,
     variance,
     numbers,
+    systems,
     total,
     r,
     q,
     jitter,
     least,
     KIND: tl.constexpr,
+    STAGE: tl.constexpr,
     Q: tl.constexpr,
     E: tl.constexpr,
     ROOT: tl.constexpr,
@@ -294,8 +344,7 @@ def update(
     every = tl.zeros((Q, Q), T)
     every_a = tl.zeros((Q,), T)
     every_c = tl.zeros((1,), T)
-    alone = total + tl.program_id(0).to(tl.int64) * (Q * Q + Q + 1 + 32 * Q)
-    room = alone + Q * Q + Q + 1
+    alone = total + tl.program_id(0).to(tl.int64) * (Q * Q + Q + 1)
     held_all = tl.load(ridge + k, mask=inside, other=1.0)
     size_all = tl.load(sizes + k, mask=inside, other=0.0)
     unit_all = tl.load(units + k)
@@ -309,18 +358,24 @@ def update(
         if GIVEN:
             mine = tl.load(own + row + one)
         begin, end = _reach(item, row, starts, begins, ends, first, KIND)
-        if KIND == 2:
-            G, g, u, a, corner, edge, squares, seen, spill = _summed(pieces, begin, end, Q)
+        place = begin * 0 + item
+        if STAGE == 2:
+            G, g, u, a, diagonal, corner, edge, squares, seen, spill = _summed(
+                systems, place, place + 1, Q
+            )
+        elif KIND == 2:
+            G, g, u, a, diagonal, corner, edge, squares, seen, spill = _summed(
+                pieces, begin, end, Q
+            )
         else:
-            G, g, u, a, corner, edge, squares, seen, spill = _added(
-                begin, end, other, other, y, root, M, M, U, beside, here, edge_x, mine,
+            G, g, u, a, diagonal, corner, edge, squares, seen, spill = _added(
+                begin, end, other, other, y, root, M, M, U, beside, halves, here, edge_x, mine,
                 Q, E, 0, True, ROOT, True, BORDER, GIVEN, PRECISION,
             )  # fmt: skip
         if KIND == 1:
-            at = pieces + (begin * 0 + item) * (Q * Q + 3 * Q + 8)
-            _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q)
+            at = pieces + place * (Q * Q + 4 * Q + 8)
+            _stored(at, G, g, u, a, diagonal, corner, edge, squares, seen, spill, Q)
         else:
-            diagonal = tl.sum(tl.where(eye, G, 0.0), axis=1)
             known = size_all > 0
             relative = tl.where(known, diagonal / tl.where(known, size_all, 1.0), 0.0)
             size = tl.max(relative, axis=0) + zero
@@ -328,13 +383,17 @@ def update(
                 edge_size = tl.load(sizes + r + one)
                 size = tl.maximum(size, corner / tl.where(edge_size > 0, edge_size, 1.0))
             size = size * jitter
-            u = u * unit_all
-            penalty = held_all + u
+            doubt = u * unit_all
+            penalty = held_all + doubt
             held = penalty + size * size_all
             b = g + penalty * here
             unit = 1.0 / tl.sqrt(diagonal + held)
-            A = tl.where(eye, 1.0, G * (unit[:, None] * unit[None, :]))
-            inverse = _inverse(A, room, Q, least) * (unit[:, None] * unit[None, :])
+            A = _solved(G, unit, least, STAGE, Q)
+            if STAGE == 1:
+                at = systems + place * (Q * Q + 4 * Q + 8)
+                _stored(at, A, g, u, a, diagonal, corner, edge, squares, seen, spill, Q)
+        if KIND != 1 and STAGE != 1:
+            inverse = A * (unit[:, None] * unit[None, :])
             d = tl.sum(inverse * b[None, :], axis=1)
             edge_d = zero
             edge_s = zero
@@ -358,8 +417,8 @@ def update(
             # with (G + H) d = b + R x, where b and G are of the data alone, the step takes
             # d'(2 b - G d) = d'(b + H d - R x) off the squares
             taken += tl.sum(d * (b + held * d - 2.0 * penalty * here), axis=0)
-            from_rows = tl.sum((diagonal + u) * tl.where(inside, spread, 0.0), axis=0) + zero
-            from_others = tl.sum(u * moved * moved, axis=0) + spill * mine * mine
+            from_rows = tl.sum((diagonal + doubt) * tl.where(inside, spread, 0.0), axis=0) + zero
+            from_others = tl.sum(doubt * moved * moved, axis=0) + spill * mine * mine
             tl.store(solved + row * q + k, moved, mask=inside)
             tl.store(variance + row * q + k, level * spread, mask=inside)
             if BORDER:
@@ -373,7 +432,7 @@ def update(
             tl.store(at + 3, from_rows)
             tl.store(at + 4, from_others)
             every += inverse
-    if KIND != 1:
+    if KIND != 1 and STAGE != 1:
         tl.store(alone + k[:, None] * Q + k[None, :], every)
         if BORDER:
             tl.store(alone + Q * Q + k, every_a)
@@ -401,10 +460,12 @@ def step(
     pieces,
     steps,
     diagonals,
+    systems,
     total,
     jitter,
     least,
     KIND: tl.constexpr,
+    STAGE: tl.constexpr,
     Q: tl.constexpr,
     E: tl.constexpr,
     TERMS: tl.constexpr,
@@ -424,30 +485,34 @@ def step(
     T: tl.constexpr = M.dtype.element_ty
     zero = tl.zeros((1,), T)
     every = tl.zeros((Q, Q), T)
-    alone = total + tl.program_id(0).to(tl.int64) * (Q * Q + 32 * Q)
-    room = alone + Q * Q
+    alone = total + tl.program_id(0).to(tl.int64) * (Q * Q)
     for item in range(tl.program_id(0), count, tl.num_programs(0)):
         row = tl.load(rows + item).to(tl.int64)
         here = tl.zeros((Q,), T)
         if MEASURED:
             here = tl.load(x + row * Q + k)
         begin, end = _reach(item, row, starts, begins, ends, first, KIND)
-        if KIND == 2:
-            G, g, u, a, corner, edge, squares, seen, spill = _summed(pieces, begin, end, Q)
+        place = begin * 0 + item
+        if STAGE == 2:
+            G, g, u, a, unit, corner, edge, squares, seen, spill = _summed(
+                systems, place, place + 1, Q
+            )
+        elif KIND == 2:
+            G, g, u, a, unit, corner, edge, squares, seen, spill = _summed(pieces, begin, end, Q)
         else:
-            G, g, u, a, corner, edge, squares, seen, spill = _added(
-                begin, end, other, second, y, root, M, C, M, M, here, zero, zero,
+            G, g, u, a, unit, corner, edge, squares, seen, spill = _added(
+                begin, end, other, second, y, root, M, C, M, M, M, here, zero, zero,
                 Q, E, TERMS, MEASURED, ROOT, False, False, False, PRECISION,
             )  # fmt: skip
         if KIND == 1:
-            at = pieces + (begin * 0 + item) * (Q * Q + 3 * Q + 8)
-            _stored(at, G, g, u, a, corner, edge, squares, seen, spill, Q)
-        else:
+            at = pieces + place * (Q * Q + 4 * Q + 8)
+            _stored(at, G, g, u, a, unit, corner, edge, squares, seen, spill, Q)
+        elif STAGE != 2:
             if not MEASURED:
                 g = tl.load(target + row * Q + k)
             # relative to the data: the ridge of a column that vanishes is huge, and must not
             # hold the others
-            size = tl.max(tl.sum(tl.where(eye, G, 0.0), axis=1), axis=0)
+            size = tl.max(unit, axis=0)
             little = jitter * tl.where(size > 1e-12, size, 1.0)
             if RIDGE > 0:
                 S = tl.load(turn + k[:, None] * Q + k[None, :])
@@ -457,15 +522,19 @@ def step(
                 if MEASURED:
                     g += tl.sum(H * here[None, :], axis=1)
             G = tl.where(eye, G + little, G)
-            diagonal = tl.sum(tl.where(eye, G, 0.0), axis=1)
-            unit = 1.0 / tl.sqrt(diagonal)
-            A = tl.where(eye, 1.0, G * (unit[:, None] * unit[None, :]))
-            inverse = _inverse(A, room, Q, least) * (unit[:, None] * unit[None, :])
-            tl.store(steps + row * Q + k, tl.sum(inverse * g[None, :], axis=1))
-            if SPREAD:
-                S = tl.load(turn + k[:, None] * Q + k[None, :])
-                Z = tl.dot(S, inverse, input_precision=PRECISION, out_dtype=T)
-                tl.store(diagonals + row * Q + k, tl.sum(Z * S, axis=1))
-                every += inverse
-    if SPREAD and KIND != 1:
+            unit = 1.0 / tl.sqrt(tl.sum(tl.where(eye, G, 0.0), axis=1))
+        if KIND != 1:
+            A = _solved(G, unit, least, STAGE, Q)
+            if STAGE == 1:
+                at = systems + place * (Q * Q + 4 * Q + 8)
+                _stored(at, A, g, u, a, unit, corner, edge, squares, seen, spill, Q)
+            else:
+                inverse = A * (unit[:, None] * unit[None, :])
+                tl.store(steps + row * Q + k, tl.sum(inverse * g[None, :], axis=1))
+                if SPREAD:
+                    S = tl.load(turn + k[:, None] * Q + k[None, :])
+                    Z = tl.dot(S, inverse, input_precision=PRECISION, out_dtype=T)
+                    tl.store(diagonals + row * Q + k, tl.sum(Z * S, axis=1))
+                    every += inverse
+    if SPREAD and KIND != 1 and STAGE != 1:
         tl.store(alone + k[:, None] * Q + k[None, :], every)
