@@ -1153,8 +1153,53 @@ void within(Within<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; k < W; ++k) p.largest = largest[k] > p.largest ? largest[k] : p.largest;
 }
 
+// R rows of A B, V vectors wide, where rows of A have `stride` numbers and those of B and out qp
+template <class T, int R, int V>
+inline void block(const T* A, int64_t stride, const T* B, int64_t q, int64_t qp, T* out) {
+    constexpr int64_t W = Lanes<T>::count;
+    vec<T> sums[R][V] = {};
+    for (int64_t k = 0; k < q; ++k)
+        for (int v = 0; v < V; ++v) {
+            const vec<T> b = load(B + k * qp + v * W);
+            for (int r = 0; r < R; ++r) sums[r][v] += A[r * stride + k] * b;
+        }
+    for (int r = 0; r < R; ++r)
+        for (int v = 0; v < V; ++v) store(out + r * qp + v * W, sums[r][v]);
+}
+
+template <class T>
+void times(const T* A, int64_t stride, const T* B, int64_t q, int64_t qp, T* out) {
+    constexpr int64_t W = Lanes<T>::count;
+    for (int64_t j = 0; j < qp;) {
+        const bool two = j + 2 * W <= qp;
+        int64_t i = 0;
+        for (; i + 4 <= q; i += 4)
+            two ? block<T, 4, 2>(A + i * stride, stride, B + j, q, qp, out + i * qp + j)
+                : block<T, 4, 1>(A + i * stride, stride, B + j, q, qp, out + i * qp + j);
+        for (; i < q; ++i)
+            two ? block<T, 1, 2>(A + i * stride, stride, B + j, q, qp, out + i * qp + j)
+                : block<T, 1, 1>(A + i * stride, stride, B + j, q, qp, out + i * qp + j);
+        j += two ? 2 * W : W;
+    }
+}
+
+template <class T>
+void turn(const Turn<T>& p, int64_t first, int64_t last) {
+    const int64_t q = p.q, qp = p.qp;
+    Scratch<T> room;
+    T* half = room.at_least(2 * q * qp);
+    T* both = half + q * qp;
+    for (int64_t i = first; i < last; ++i) {
+        times(p.C + i * q * q, q, p.M, q, qp, half);
+        times(p.adjoint, qp, half, q, qp, both);
+        for (int64_t a = 0; a < q; ++a)
+            std::memcpy(p.turned + (i * q + a) * q, both + a * qp, q * sizeof(T));
+    }
+}
+
 template <class T> Table<T> table() {
-    return {pass<T>, solve<T>, part<T>, whole<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>};
+    return {pass<T>, solve<T>, part<T>, whole<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>,
+            turn<T>};
 }
 
 }  // namespace

@@ -144,6 +144,15 @@ template <class T> struct Dense {
     T* by_columns = nullptr;                      // out (n2, q): (kept residual)' L
 };
 
+// M'C M for many small symmetric matrices C.
+template <class T> struct Turn {
+    int64_t q = 0, qp = 0;                        // columns; padded to whole vectors
+    const T* C = nullptr;                         // (n, q, q)
+    const T* M = nullptr;                         // (q, qp), padded with zeros
+    const T* adjoint = nullptr;                   // (q, qp), padded: its transpose
+    T* turned = nullptr;                          // out (n, q, q)
+};
+
 // Which magnitudes do not exceed a threshold, how many, their squares, the largest.
 template <class T> struct Within {
     const T* x = nullptr;
@@ -166,6 +175,7 @@ template <class T> struct Table {
     double (*dense_rows)(const Dense<T>&, int64_t first, int64_t last);
     void (*dense_columns)(const Dense<T>&, int64_t first, int64_t last);
     void (*within)(Within<T>&, int64_t first, int64_t last);
+    void (*turn)(const Turn<T>&, int64_t first, int64_t last);
 };
 struct Kernels {
     Table<double> doubles;

@@ -857,6 +857,26 @@ nb::tuple whole_rows(const Sorted& entries, const In<T, 2>& M, optional<In<T, 3>
                           numbers[FROM_ROWS], numbers[FROM_OTHERS]);
 }
 
+// M'C M for the small symmetric matrices of C.
+template <class T> Out<T> turned(const In<T, 3>& C, const In<T, 2>& M) {
+    const size_t n = C.shape(0), q = C.shape(1);
+    demand(C.shape(2) == q && M.shape(0) == q && M.shape(1) == q, "M does not fit");
+    constexpr int64_t lanes = 32 / sizeof(T);
+    Turn<T> p;
+    p.q = int64_t(q);
+    p.qp = (p.q + lanes - 1) / lanes * lanes;
+    std::vector<T> padded(2 * p.q * p.qp, T(0));
+    for (int64_t a = 0; a < p.q; ++a)
+        for (int64_t b = 0; b < p.q; ++b)
+            padded[a * p.qp + b] = padded[(p.q + b) * p.qp + a] = M.data()[a * p.q + b];
+    p.C = C.data();
+    p.M = padded.data();
+    p.adjoint = p.M + p.q * p.qp;
+    Out<T> found = made<T>({n, q, q}, &p.turned);
+    each(Pieces(n, n * q * q * 2 * q), [&](int64_t a, int64_t b) { table<T>().turn(p, a, b); });
+    return found;
+}
+
 // Factors of which the last is padded, as `outer` and `values` want them.
 template <class T> Padded<T> last_padded(const std::vector<In<T, 2>>& factors, Design<T>& d) {
     demand(!factors.empty() && factors.size() < MAX_MODES, "one factor per other mode");
@@ -1194,6 +1214,7 @@ template <class T> void bind(nb::module_& m) {
           nb::arg());
     m.def("whole_rows", whole_rows<T>, nb::arg(), nb::arg().noconvert(), nb::arg().none(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg());
+    m.def("turned", turned<T>, nb::arg().noconvert(), nb::arg());
     m.def("outer_sums", outer_sums<T>, nb::arg(), nb::arg().noconvert(), nb::arg().noconvert());
     m.def("tucker_values", tucker_values<T>, nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg().none());
     m.def("dense", dense<T>, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),

@@ -22,6 +22,9 @@ Array = Any
 LARGE = 500_000
 """Number of entries above which a fit of given ranks is judged by the densest part."""
 
+AMPLE = 9
+"""Entries per degree of freedom of the densest part from which on a fifth as many will do."""
+
 GROSS = 20.0
 """Squared error, in units of their median, beyond which an entry may be a gross error itself: three
 standard deviations of normal numbers."""
@@ -176,6 +179,8 @@ def judged_by(
         return None
     if data.size <= LARGE:
         return data
-    part = data.core(LARGE, seed).on_host()
-    enough = part.size >= PLENTY * degrees(possible(ranks, part.shape), part.shape)
-    return part if enough else None
+    for most, each in ((LARGE // 5, AMPLE), (LARGE, PLENTY)):
+        part = data.core(most, seed)
+        if part.size >= each * degrees(possible(ranks, part.shape), part.shape):
+            return part.on_host()
+    return None

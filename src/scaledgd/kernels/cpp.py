@@ -103,6 +103,9 @@ class Cpp(SciPy):
     def dense_residual(self, L: Array, R: Array, Y: Array) -> Array:
         return C.dense(_whole(L), _whole(R.T), _whole(Y), None, True, -1)[1]
 
+    def turned(self, C_: Array, M: Array) -> Array:
+        return C.turned(_whole(C_), _whole(M)) if suits(C_, M) else super().turned(C_, M)
+
     def kth_largest(self, x: Array, k: int, axis: int) -> Array:
         shape = x.shape
         before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])

@@ -79,6 +79,14 @@ class Generic:
         """Return L Rᵀ − Y."""
         return L @ R.T - Y
 
+    def turned(self, C: Array, M: Array) -> Array:
+        """Return Mᵀ C M for the symmetric matrices in C, of shape (n, q, q)."""
+        xp, q = array_namespace(C), C.shape[-1]
+        # two products of matrices that are large, and not of many that are small
+        half = xp.reshape(C, (-1, q)) @ M
+        half = xp.permute_dims(xp.reshape(half, C.shape), (0, 2, 1))
+        return xp.reshape(xp.reshape(half, (-1, q)) @ M, C.shape)
+
     # ---- sums per row
 
     def scatter(self, rows: Array, values: Array, n: int) -> Array:

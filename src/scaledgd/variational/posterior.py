@@ -10,7 +10,7 @@ from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
 from ..factors import Bordered, LowRank
-from ..kernels import Sums
+from ..kernels import Sums, backend
 from ..linalg import adjoint, epsilon, gram, larger, like, smallest, to_host
 from ..state import Found
 
@@ -23,17 +23,22 @@ HOLD = 1e30
 
 
 class Left(NamedTuple):
-    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w."""
+    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w.
+
+    The sum of the squared residuals alone is kept, too.
+    """
 
     squares: Any
     seen: Any
+    residual: Any
 
     @classmethod
     def after(cls, sums: Sums, noise: Any, like: Array) -> Left:
         """Return what is left after a block was solved for with some noise."""
         # a difference, of which rounding leaves no more than this
         residual = larger(sums.after, epsilon(like) * sums.before)
-        return cls(residual + noise * sums.from_rows + sums.from_others, sums.seen)
+        whole = residual + noise * sums.from_rows + sums.from_others
+        return cls(whole, sums.seen, residual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,14 +277,16 @@ def _turned(C: Array, M: Array) -> Array:
         zeros = 0 * C[0, :r, r:]
         corner = xp.eye(q - r, dtype=C.dtype, device=device(C))
         M = xp.concat([xp.concat([M, zeros], axis=1), xp.concat([zeros.T, corner], axis=1)])
-    # C is symmetric: two products of matrices that are large, and not of many that are small
-    half = xp.reshape(C, (-1, q)) @ M
-    half = xp.permute_dims(xp.reshape(half, C.shape), (0, 2, 1))
-    return xp.reshape(xp.reshape(half, (-1, q)) @ M, C.shape)
+    return backend(C, M).turned(C, M)
 
 
 def some(x: Array, chosen: list[int], axis: int) -> Array:
     """Return some slices of an array, in C order."""
-    xp = array_namespace(x)
-    index = xp.asarray(np.asarray(chosen, dtype=np.int64), device=device(x))
-    return xp.take(x, index, axis=axis)
+    if isinstance(x, np.ndarray):
+        return np.take(x, np.asarray(chosen, dtype=np.int64), axis=axis)
+    # a device copies neighbours at once much faster than one by one
+    breaks = [k for k in range(1, len(chosen)) if chosen[k] != chosen[k - 1] + 1]
+    ends = zip([0, *breaks], [*breaks, len(chosen)], strict=True)
+    runs = [(chosen[a], chosen[b - 1] + 1) if b else (0, 0) for a, b in ends]
+    before = (slice(None),) * axis
+    return array_namespace(x).concat([x[(*before, slice(*run), ...)] for run in runs], axis=axis)
