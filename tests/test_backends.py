@@ -220,3 +220,40 @@ def test_a_fit_to_tensors_can_be_brought_to_the_host(kind):
     assert type(found.reconstruct()) is np.ndarray
     np.testing.assert_allclose(found.reconstruct(), expected, rtol=1e-12)
     assert type(found.factors_.blocks[0]) is np.ndarray
+
+
+def test_candidates_of_tensors_are_compared_on_the_host():
+    """So tensors, on a GPU too, lead to the choices that NumPy arrays lead to, to the bit."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 3)) @ rng.standard_normal((3, 40)) + rng.standard_normal((60, 1))
+    X += 0.3 * rng.standard_normal(X.shape)
+    X[rng.random(X.shape) < 0.4] = np.nan
+    of_array, of_tensor = (
+        sg.MatrixCompletion(random_state=0).fit(x) for x in (X, torch.from_numpy(X.copy()))
+    )
+    seen = [[e.get("held_out") for e in m.rank_path_] for m in (of_array, of_tensor)]
+    assert seen[0] == seen[1] and len(seen[0]) > 3
+    assert isinstance(of_tensor.factors_.L, torch.Tensor)
+    np.testing.assert_allclose(to_numpy(of_tensor.reconstruct()), of_array.reconstruct(), rtol=1e-8)
+
+
+def test_rows_with_outliers_are_solved_in_fewer_pieces_on_a_device(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from scaledgd.estimators import local_observations
+
+    pieces = []
+    whole = local_observations.LocalObservations.rows_without_outliers
+
+    def counted(self, *arguments, **named):
+        pieces.append(type(self.y))
+        return whole(self, *arguments, **named)
+
+    monkeypatch.setattr(local_observations, "PIECE", 100)
+    monkeypatch.setattr(local_observations.LocalObservations, "rows_without_outliers", counted)
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((30, 2)) @ rng.standard_normal((2, 20))
+    X[rng.random(X.shape) < 0.05] += 20
+    for x in (X, torch.from_numpy(X.copy())):
+        sg.RobustPCA(rank=2, center="none", random_state=0).fit(x)
+    assert pieces.count(np.ndarray) > 6 * pieces.count(torch.Tensor) > 0

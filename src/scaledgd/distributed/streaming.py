@@ -37,8 +37,8 @@ SORTING = 80
 """The same per entry of those that are sorted at a time."""
 PART = 24
 """The same per entry of a part, while the GPU works on it and the next one comes."""
-WORKING = 0.25
-"""Share of the room for that; the rest is for parts that stay."""
+WORKING = 0.4
+"""Share of the room for that; the rest is for parts that stay. Few parts cost the host less."""
 LINE = 2048
 """Bytes that a fit takes for a row or column."""
 SPARE = 0.9
@@ -250,12 +250,14 @@ def streamed(data: LocalObservations, place: Any) -> StreamedObservations:
     bytes_left = room(place, data.shape)
     working, values = WORKING * bytes_left, 4 * data.y.itemsize
     sorting, sending = (int(working / (each + values)) for each in (SORTING, PART))
+    together = math.ceil(sending / max(1, sorting))
+    sorting = min(sorting, sending // together) if together else 0
     if sorting < 1:
         raise MemoryError(
             f"the factors of a table of shape {data.shape} leave no room for entries on the GPU; "
             "fit NumPy arrays on the host"
         )
-    (rows, first), (columns, second) = _parts(data, place, sorting, sending)
+    (rows, first), (columns, second) = _parts(data, place, sorting, together)
     left = (1 - WORKING) * bytes_left
     for k in range(max(len(rows), len(columns))):
         for parts in (rows, columns):
@@ -274,7 +276,7 @@ class _Store:
     """
 
     def __init__(
-        self, data: LocalObservations, mode: int, counts: Array, sorting: int, sending: int
+        self, data: LocalObservations, mode: int, counts: Array, sorting: int, together: int
     ) -> None:
         self.mode, self.shape, self.place = mode, data.shape, counts.device
         pieces = boundaries(counts.cpu().numpy(), math.ceil(data.size / sorting))
@@ -283,7 +285,7 @@ class _Store:
         begins = [0, *ends[:-1]]
         self._pieces = list(zip(pieces, begins, ends, strict=True))
         self._lasts, self._filled = lasts[:-1], begins
-        self._together = max(1, sending // sorting)
+        self._together = together
         kinds = torch.int32, torch.int32, data.y.dtype
         self._own, self._others, self._y = (empty(data.size, dtype) for dtype in kinds)
 
@@ -327,23 +329,23 @@ class _Store:
 
 
 def _parts(
-    data: LocalObservations, place: Any, sorting: int, sending: int
+    data: LocalObservations, place: Any, sorting: int, together: int
 ) -> list[tuple[list[Part], list[tuple[int, int]]]]:
     """The entries in sorted parts of whole rows, and of whole columns."""
     chunks = [slice(s, min(s + sorting, data.size)) for s in range(0, data.size, sorting)]
 
     def coordinates(chunk: slice) -> list[Array]:
-        narrow = (i[chunk] for i in data.coordinates)
-        kept = (x if x.device == place else pinned(x, torch.int32) for x in narrow)
-        return [x.to(place) for x in kept]
+        whole = (i[chunk] for i in data.coordinates)
+        return [x if x.device == place else pinned(x, torch.int32) for x in whole]
 
     counts = [torch.zeros(n, dtype=torch.int64, device=place) for n in data.shape]
+    narrow = [coordinates(chunk) for chunk in chunks]  # made once, and needed twice
+    for index in narrow:
+        for i, count in zip(index, counts, strict=True):
+            count += torch.bincount(i.to(place), minlength=count.shape[0])
+    stores = [_Store(data, mode, c, sorting, together) for mode, c in enumerate(counts)]
     for chunk in chunks:
-        for i, count in zip(coordinates(chunk), counts, strict=True):
-            count += torch.bincount(i, minlength=count.shape[0])
-    stores = [_Store(data, mode, c, sorting, sending) for mode, c in enumerate(counts)]
-    for chunk in chunks:
-        here = [*coordinates(chunk), data.flat[chunk].to(place)]
+        here = [*(i.to(place) for i in narrow.pop(0)), data.flat[chunk].to(place)]
         for store in stores:
             store.put(here)
     found = []

@@ -78,6 +78,9 @@ WORTH = 200_000_000
 FEW_SWEEPS = 12
 """Sweeps that candidates are compared after otherwise, and half of those of the fit."""
 
+BRIEF = 8
+"""Sweeps that offsets and scales are compared after on a part of a table, for a given rank."""
+
 SETTLED = 1e-3
 """Change of the noise, as a share of it, that ends the fit of a large table."""
 
@@ -160,6 +163,8 @@ class Plan:
         Along which neighbours are alike.
     caution : float
         By how much errors of new observations are larger than the model says, squared.
+    brief : bool
+        Whether few sweeps are enough to compare it: for offsets and scales alone.
     share : float
         The part of the variance that is not noise, at first.
     standard : bool
@@ -177,6 +182,7 @@ class Plan:
     begun: State | None = None
     mode: int = 0
     caution: float = 1.0
+    brief: bool = False
 
     @property
     def in_time(self) -> bool:
@@ -198,7 +204,8 @@ class Plan:
             sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
             return replace(how, sweeps=sweeps, fine=SETTLED)
         if quick:
-            return replace(how, sweeps=SWEEPS, fine=1e-2, least=FIRST_RANK)
+            sweeps = BRIEF if self.brief else SWEEPS
+            return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK)
         sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))
         return replace(how, sweeps=sweeps)
 
@@ -364,12 +371,12 @@ def choose(
     -------
     plan : Plan
     """
-    whole, slim, given = data, narrow(data), most
+    whole, slim, given, in_part = data, narrow(data), most, data.size > LARGE
     large = LARGE if given is None else LARGE // 6
-    if data.size > LARGE:
+    if in_part:
         # what follows each other in time must stay together
         data = stretch(data, modes[0], large, seed) if modes else data.core(large, seed)
-        data = data.on_host()
+    data = data.on_host()
     if most is None:
         most = max(1, min(LARGEST_RANK, min(data.shape) - 1, data.size // sum(data.shape)))
         if slim:
@@ -383,12 +390,13 @@ def choose(
     if not pairs or session.out_of_time:
         rank = most if pairs else min(most, data.size // (2 * sum(data.shape)))
         return replace(plans[-1] if slim or len(plans) == 1 else plans[1], rank=rank)
-    contest = _Contest(session, whole, data, pairs, unlike)
+    contest = _Contest(session, data, pairs, unlike, whole is data)
     # a part of a table whose counts are even has fewer entries per row and column than the whole
     # has, and cannot tell that the low-rank part is worth nothing
     sparser = data.size * sum(whole.shape) < 0.8 * whole.size * sum(data.shape)
+    brief = in_part and given is not None and not slim
     for plan in plans:
-        contest.enter(replace(plan, rank=min(most, FIRST_RANK)))
+        contest.enter(replace(plan, rank=min(most, FIRST_RANK), brief=brief))
         if plan is plans[0] and noise_share(contest.winner.state) <= LITTLE:
             state = exact()
             if state is not None:
@@ -396,7 +404,7 @@ def choose(
         if contest.over:
             break
     # a part of a large table does not tell how much of a large rank the whole supports
-    open_ended = given is None or (whole is data and most > LARGEST_RANK)
+    open_ended = given is None or (not in_part and most > LARGEST_RANK)
     if not open_ended:
         contest.resize(most)
     contest.smooth(modes)
@@ -414,7 +422,7 @@ def choose(
     trail = contest.trail if sparser else contest.doubted(data)
     plan = replace(best.plan, trail=trail, caution=best.caution)
     joint = plan.start == "joint"
-    if whole is data:
+    if not in_part:
         # a fit with noise of columns ends where it begins to: best with all of the entries
         return replace(plan, begun=best.state) if joint and open_ended and not slim else plan
     rank = plan.rank if given is None or not joint else given
@@ -446,14 +454,14 @@ class _Contest:
     def __init__(
         self,
         session: Session,
-        whole: LocalObservations,
         data: LocalObservations,
         pairs: list[tuple[LocalObservations, LocalObservations]],
         unlike: bool,
+        readable: bool,
     ) -> None:
         self.session, self.pairs = session, pairs
-        # iterates of a part are no model of the whole
-        self.readable = whole is data
+        # iterates of a part are no model of the whole, and those on the host none on a device
+        self.readable = readable
         self.trail: Trail = []
         self.best: Candidate | None = None
         # what knows time begins with a fit that does not, which may have been tried before
@@ -611,11 +619,15 @@ class _Contest:
             self.enter(replace(plan, start="series"))
 
     def vary(self) -> None:
-        """Try other levels of noise, which matter if covariances are not whole."""
+        """Try other levels of noise, which matter if covariances are not whole.
+
+        Not at a rank that is larger than any that would be chosen: that would take long.
+        """
         for share in SHARES[1:]:
             plan = self.winner.plan
             small = whole_covariances(self.pairs[0][0], plan.rank)
-            if plan.start == "joint" and not small and not self.over:
+            large = plan.rank > LARGEST_RANK
+            if plan.start == "joint" and not small and not large and not self.over:
                 self.enter(replace(plan, share=share))
 
     def grow(self, most: int) -> None:

@@ -29,6 +29,9 @@ Index = tuple[Array, ...]
 PIECE = 500_000
 """Entries that rows with outliers are solved for at a time."""
 
+PIECE_ON_DEVICE = 2**28
+"""The same on a device, which would mostly wait between small ones."""
+
 STRETCH = 2**20
 """Entries that are processed at a time where arrays of all of them would only take memory."""
 
@@ -147,6 +150,8 @@ class LocalObservations(Observations):
 
     def on_host(self) -> LocalObservations:
         """Return the same in NumPy arrays: for small parts, where a device would mostly wait."""
+        if isinstance(self.y, np.ndarray):
+            return self
         index = None if self.index is None else tuple(map(host, self.index))
         weight = None if self.weight is None else host(self.weight)
         return LocalObservations(index, host(self.y), self.shape, weight, self.stamps)
@@ -417,7 +422,7 @@ class LocalObservations(Observations):
         rounds: int = 40,
     ) -> Any:
         xp = array_namespace(self.y)
-        large = self.index is None and self.size > PIECE and self.shape[0] > 1
+        large = self.index is None and self.size > self._piece and self.shape[0] > 1
         if mode == 0 and large and isinstance(factors, Bordered):
             return self._rows_in_pieces(factors, floor, ridge, rounds)
         F: Factors = factors.with_blocks(
@@ -444,12 +449,17 @@ class LocalObservations(Observations):
             F = F.moved(mode, -operator.exact_step(rows))
         return F
 
+    @property
+    def _piece(self) -> int:
+        """How many entries of a table are worked on at a time."""
+        return PIECE if isinstance(self.y, np.ndarray) else PIECE_ON_DEVICE
+
     def _rows_in_pieces(
         self, F: Bordered, floor: float, ridge: Array | None, rounds: int
     ) -> Bordered:
         """Solve for some rows at a time: residuals of all would be several times the data."""
         xp, n = array_namespace(self.y), self.shape[0]
-        each, found = max(1, n * PIECE // self.size), []
+        each, found = max(1, n * self._piece // self.size), []
         for a in range(0, n, each):
             here = slice(a, min(n, a + each))
             weight = None if self.weight is None else self.weight[here, ...]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_torch_array
+from array_api_compat import array_namespace, device, is_torch_array
 
 from ..factors import CP, Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
@@ -120,6 +120,20 @@ def on_device(x: Any, place: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return type(x)(on_device(v, place) for v in x)
     return x.to(place) if is_torch_array(x) else x
+
+
+def brought(x: Any, like: Any) -> Any:
+    """Return a dataclass with its NumPy arrays as arrays like another one, and where that is."""
+    if isinstance(like, np.ndarray):
+        return x
+    if is_dataclass(x) and not isinstance(x, type):
+        return replace(x, **{f.name: brought(getattr(x, f.name), like) for f in fields(x)})
+    if isinstance(x, tuple):
+        return tuple(brought(v, like) for v in x)
+    if not isinstance(x, np.ndarray):
+        return x
+    # a copy, because tensors may be written to, and views of diagonals may not
+    return array_namespace(like).asarray(x.copy(), device=device(like))
 
 
 def unpack(tree: Tree) -> Any:

@@ -26,7 +26,7 @@ from .growing import begin, checked, fit_grown
 from .joint import Joint, fit_joint, noise_share, supported, whole_covariances
 from .local_observations import LocalObservations
 from .observations import Observations
-from .packing import host
+from .packing import brought, host
 from .scaling import singular, table_factors, truncated
 from .session import Session
 from .vouching import determinable
@@ -86,8 +86,9 @@ def _continued(problem: Observed, start: Bordered, known: State | None) -> State
     """The state of a fit to other entries, with the offsets of this one."""
     if known is None or known.factors.shape != tuple(problem.shape):
         return None
-    F = replace(table_factors(known), u=start.u, v=start.v)
-    return problem.linearize(F).remembering(replace(current(known), weight=None))
+    F, posterior = (brought(x, problem.y) for x in (table_factors(known), current(known)))
+    F = replace(F, u=start.u, v=start.v)
+    return problem.linearize(F).remembering(replace(posterior, weight=None))
 
 
 def fit_exact(

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ..factors import Bordered, Factors, LowRank
+from ..linalg import like, to_host
 from ..state import State
 from .local_observations import LocalObservations
 from .observations import Observations
@@ -184,7 +186,8 @@ def singular(F: Bordered | LowRank) -> tuple[Array, Array, Array]:
         return F.L[:, :0], xp.sum(F.R[:, :0], axis=0), F.R[:, :0]
     Q, A = xp.linalg.qr(F.L[:, :r])
     P, B = xp.linalg.qr(F.R[:, :r])
-    U, s, Vh = xp.linalg.svd(A @ B.T)
+    # a decomposition of a small matrix takes a device much longer than the host
+    U, s, Vh = (like(x, F.L) for x in np.linalg.svd(to_host(A @ B.T)))
     return Q @ U, s, P @ Vh.T
 
 
