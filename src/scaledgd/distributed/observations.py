@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,12 +20,17 @@ from ..estimators.observations import Model, Observations, Summary
 from ..linalg import epsilon
 from ..losses import Loss
 from ..problems import Observed
+from ..factors import Bordered
 from . import tasks
 from .operator import Distant, ShardedEntries, ShardedProblem, other_of, own_of
 from .shards import Chain, concatenated
+from .tall import RowsOfTable, is_tall
 from .workers import Work, Workers
 
 Array = Any
+
+SUMS = 1 << 26
+"""Bytes of the sums of columns that a task makes at a time, about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,8 @@ class ShardedObservations(Observations):
         What was done to the values since they were read.
     choice : tuple, optional
         Which entries were held out: a fraction, of how many, and the seed.
+    far : bool
+        Whether the factor of the rows stays on the workers.
     """
 
     workers: Workers
@@ -58,6 +66,7 @@ class ShardedObservations(Observations):
     crowded: bool = False
     chain: Chain = field(default_factory=Chain)
     choice: tuple[Any, ...] | None = None
+    far: bool = False
 
     index = None
     weight = None
@@ -91,8 +100,71 @@ class ShardedObservations(Observations):
         shards = self.shards[mode]
         return self.workers.each(work, shards, [()] * len(shards) if own is None else own, *shared)
 
+    # ---- a factor that stays on the workers
+
+    @property
+    def rows(self) -> RowsOfTable:
+        """Where the rows are."""
+        return RowsOfTable(self.workers, self.shards[0], self.limits[0])
+
+    def blank(self, mode: int, width: int) -> Array:
+        if mode == 0 and self.far:
+            return self.rows.zeros((width,), np.dtype(self.dtype))
+        return super().blank(mode, width)
+
+    def tall(
+        self,
+        work: Work,
+        own: Sequence[tuple[Any, ...]],
+        *shared: Any,
+        widths: list[int],
+        solves: bool = False,
+    ) -> list[Any]:
+        """Return the arrays that work of shards of rows leaves there, and what comes back."""
+        kept, small = self.rows.kept(work, own, *shared, solves=solves)
+        arrays = [
+            self.rows.leaf(kept, k, (width,), np.dtype(self.dtype))
+            for k, width in enumerate(widths)
+        ]
+        return [*arrays, small]
+
+    def questions(self, F: Any = None, systems: bool = False) -> list[tasks.Ask]:
+        """Return parts of the columns, with what they have of factors.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered, optional
+        systems : bool
+            Whether sums are as large as systems.
+        """
+        n = self.shape[1]
+        width = 1 if F is None else F.blocks[1].shape[1]
+        width = width * (width + 5) // 2 + 2 if systems else width
+        parts = min(n, max(math.ceil(8 * n * width / SUMS), self.workers.beside))
+        ends = np.linspace(0, n, parts + 1).astype(int).tolist()
+        if F is None:
+            return [tasks.Ask(a, b) for a, b in pairwise(ends)]
+        v = F.v if isinstance(F, Bordered) else None
+        R = F.blocks[1]
+        return [
+            tasks.Ask(a, b, R[a:b], None if v is None else v[a:b]) for a, b in pairwise(ends)
+        ]
+
+    def added(
+        self,
+        work: Work,
+        own: Sequence[tuple[Any, ...]],
+        asked: Sequence[tuple[Any, ...]],
+        finish: Work,
+        *shared: Any,
+    ) -> list[Any]:
+        """Return what follows from sums over the shards of rows, for every part of the columns."""
+        return self.workers.added(work, self.shards[0], own, asked, finish, *shared)
+
     def cut(self, x: Array | None, mode: int) -> list[Any]:
         """Return the part of an array, with a row per slice, that every shard of a mode has."""
+        if is_tall(x):
+            return x.parts()
         limits = self.limits[mode]
         return [None if x is None else x[first:last] for first, last in limits]
 

@@ -20,7 +20,7 @@ from ..ambient import Ambient
 from ..factors import Bordered, Factors, LowRank
 from ..growth import grown, widened
 from ..initialize import spectral
-from ..linalg import epsilon, sketched_svd
+from ..linalg import blank, epsilon, sketched_svd
 from ..losses import Squared
 from ..methods import Alternating, NonNegative, ScaledLBFGS
 from ..problems import Observed
@@ -103,7 +103,7 @@ class _Unformed(Ambient):
 
     def _gradient(self, V: Array, k: int) -> Array:
         xp, modes = array_namespace(V), self.factors.modes
-        nothing = xp.zeros((modes[k].shape[0], V.shape[1]), dtype=V.dtype, device=device(V))
+        nothing = blank(modes[k], V.shape[1])
         wider = [xp.concat([modes[k], nothing], axis=1), xp.concat([modes[1 - k], V], axis=1)]
         F = LowRank(*(wider if k == 0 else wider[::-1]))
         gradient = self.problem.operator.squares_and_gradient(F, self.problem.y, k)[1]

@@ -265,7 +265,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         scaled, F = known.apply(normal), empty(normal, choice, known)
         typical = (scaled.medians(1) if robust else scaled.means(1))[:, None]
         if center == "none":
-            even = array_namespace(typical).zeros_like(scaled.counts(0))[:, None] + 1
+            even = scaled.blank(0, 1) + 1
             F = replace(F, L=even, R=typical if not plain else abs(typical))
         elif center == "columns":
             F = replace(F, R=typical)
