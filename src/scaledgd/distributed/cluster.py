@@ -19,7 +19,7 @@ from ..estimators.journal import log
 from ..kernels.threads import limited
 from .places import Places
 from .shards import Piece, Shard, pieces
-from .tall import Kept, attached, blank, detached
+from .tall import Kept, attached, detached
 from .workers import Work, Workers
 
 TRIES = 8
@@ -66,7 +66,7 @@ class Cluster(Workers):
 
     @property
     def beside(self) -> int:  # type: ignore[override]
-        return max(1, *self.client.nthreads().values())
+        return int(max(1, *self.client.nthreads().values()))
 
     @property
     def memory(self) -> float:
@@ -173,7 +173,7 @@ class Cluster(Workers):
         shards: Sequence[Any],
         own: Sequence[tuple[Any, ...]],
         *shared: Any,
-        solves: bool = False,
+        again: Sequence[tuple[Any, ...]] | None = None,
     ) -> tuple[Kept, list[Any]]:
         def attempt() -> tuple[list[Any], list[Any], list[Any]]:
             places = self.places.of(shards)
@@ -187,8 +187,8 @@ class Cluster(Workers):
 
         made, places, small = self._safely(attempt, shards)
         self.received += size_of(small)
-        before = [blank(x) for x in own] if solves else list(own)
-        kept = Kept(made, list(places), (work, list(shards), before, shared))
+        recipe = work, list(shards), list(own if again is None else again), shared
+        kept = Kept(made, list(places), recipe)
         self._kept.add(kept)
         return kept, small
 
@@ -356,7 +356,12 @@ class Cluster(Workers):
     def released(self, kept: Kept, heights: list[int]) -> Any:
         import dask.array as da
 
-        self._finished([self._task(_only, part, place=p) for part, p in zip(kept.parts, kept.places, strict=True)])
+        self._finished(
+            [
+                self._task(_only, part, place=p)
+                for part, p in zip(kept.parts, kept.places, strict=True)
+            ]
+        )
         parts, self._made = self._made[-len(heights) :], self._made[: -len(heights)]
         width, dtype = self._safely(lambda: self._task(_kind_of, parts[0]).result())
         name = f"rows-{self._name}-{next(self._names)}"

@@ -130,7 +130,7 @@ class FarModel(MatrixModel):
         inside = self.near()
         one: Any = replace(inside.observations, shape=(1, n2))
         replace(inside, observations=one).validate()
-        rank = self.found.get("rank_")
+        rank: Any = self.found.get("rank_")
         must(isinstance(rank, int) and rank >= 0, "the rank")
         shaped(self.right, (n2, max(1, rank)))
         shaped(self.found["row_offset_"], (n1,))
@@ -160,7 +160,8 @@ def distributed(model: Any, known: RememberedObservations, workers: Workers, dat
     n, dtype = data.shape[0], np.dtype(data.dtype)
     level = np.full(n, np.nan, dtype=dtype) if levels is None else np.asarray(levels, dtype=dtype)
     columns = [data.blank(0, 0), factors.L, found["row_offset_"][:, None], level[:, None]]
-    table = np.concatenate(columns, axis=1).arrived()
+    table: Any = np.concatenate(columns, axis=1)
+    kept_rows = table.arrived().tree.kept
     F, posterior, scales = model.factors, model.posterior, model.scales
     blank, one = np.zeros((1, F.L.shape[1]), dtype=dtype), np.ones(1, dtype=dtype)
     bare = replace(F, L=blank, u=None if F.u is None else one)
@@ -170,10 +171,8 @@ def distributed(model: Any, known: RememberedObservations, workers: Workers, dat
     names = [name for name in MatrixModel.__dataclass_fields__ if hasattr(model, name)]
     kept = {name: getattr(model, name) for name in names}
     kept |= {"factors": bare, "posterior": posterior, "scales": scales, "observations": known}
-    rows = workers.released(table.tree.kept, [last - first for first, last in data.limits[0]])
-    return FarModel(
-        **kept, found=found, right=np.asarray(factors.R), row_level=levels, rows=rows
-    )
+    rows = workers.released(kept_rows, [last - first for first, last in data.limits[0]])
+    return FarModel(**kept, found=found, right=np.asarray(factors.R), row_level=levels, rows=rows)
 
 
 def array_of(blocks: Sequence[Any], heights: list[int], width: int, dtype: Any) -> Any:
@@ -220,9 +219,9 @@ class Near:
 def sorted_out(i: Array, j: Array, ends: Array, height: int) -> list[tuple[Array, Array, Array]]:
     """Return for every part of the rows where its entries are, and their coordinates in it."""
     i, j = np.asarray(i), np.asarray(j)
-    if len(i) and not (0 <= i.min() and i.max() < height):
+    if len(i) and not (i.min() >= 0 and i.max() < height):
         raise IndexError(f"rows run from {i.min()} to {i.max()}, but the model has {height:,}")
-    part = np.searchsorted(ends, i, side="right")
+    part: Array = np.searchsorted(ends, i, side="right")
     order = np.argsort(part, kind="stable")
     places = np.split(order, np.searchsorted(part[order], np.arange(1, len(ends))))
     firsts = np.concatenate([[0], ends[:-1]])
@@ -236,7 +235,8 @@ def estimated(rows: Array, piece: tuple[Array, Array, Array], near: Near) -> Arr
         return np.zeros(0, dtype=near.dtype)
     r = near.right.shape[1]
     mine = rows[i]
-    values = np.einsum("ek,ek->e", mine[:, :r], near.right[j]) + (mine[:, r] + near.offset[j])
+    values: Array = np.einsum("ek,ek->e", mine[:, :r], near.right[j])
+    values = values + (mine[:, r] + near.offset[j])
     every = np.arange(len(i))
     values = levelled(values, mine[:, r + 1], None, (every, j))
     values = levelled(values, None, near.level, (every, j))
@@ -261,7 +261,8 @@ def by_parts(estimator: Any, coordinates: list[Any]) -> list[Any]:
     from dask import delayed
 
     table = estimator._model.rows
-    ends, blocks = np.cumsum(table.chunks[0]), table.to_delayed().ravel()
+    ends: Array = np.cumsum(table.chunks[0])
+    blocks = table.to_delayed().ravel()
     near = delayed(Near.of(estimator), traverse=False)
     found = []
     for pair in coordinates:

@@ -135,7 +135,7 @@ def _by_parts(estimator: Any, index: Any, dtype: Any) -> Any:
         columns = _columns(index, names)
         parts = index[columns].to_delayed()
         lookup = delayed(names, traverse=False)
-        pairs = [delayed(_known)(part, lookup, columns, nout=2) for part in parts]
+        pairs = [delayed(_known, nout=2)(part, lookup, columns) for part in parts]
         values = by_parts(estimator, [(pair[0], pair[1]) for pair in pairs])
         series = [delayed(_series)(v, part) for v, part in zip(values, parts, strict=True)]
         meta = pd.Series(np.empty(0, dtype=dtype))
@@ -150,8 +150,7 @@ def _by_parts(estimator: Any, index: Any, dtype: Any) -> Any:
     pairs = list(zip(*(x.to_delayed().ravel() for x in (first, second)), strict=True))
     values = by_parts(estimator, pairs)
     made = [
-        da.from_delayed(v, (n,), dtype=dtype)
-        for v, n in zip(values, first.chunks[0], strict=True)
+        da.from_delayed(v, (n,), dtype=dtype) for v, n in zip(values, first.chunks[0], strict=True)
     ]
     return da.concatenate(made, allow_unknown_chunksizes=True)
 

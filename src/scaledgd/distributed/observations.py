@@ -17,14 +17,14 @@ from scipy.sparse.csgraph import connected_components
 from ..ambient import Ambient
 from ..estimators.local_observations import LocalObservations
 from ..estimators.observations import Model, Observations, Summary
+from ..factors import Bordered
 from ..linalg import epsilon
 from ..losses import Loss
 from ..problems import Observed
-from ..factors import Bordered
 from . import tasks
 from .operator import Distant, ShardedEntries, ShardedProblem, other_of, own_of
 from .shards import Chain, concatenated
-from .tall import RowsOfTable, is_tall
+from .tall import RowsOfTable, Tall
 from .workers import Work, Workers
 
 Array = Any
@@ -120,8 +120,15 @@ class ShardedObservations(Observations):
         widths: list[int],
         solves: bool = False,
     ) -> list[Any]:
-        """Return the arrays that work of shards of rows leaves there, and what comes back."""
-        kept, small = self.rows.kept(work, own, *shared, solves=solves)
+        """Return the arrays that work of shards of rows leaves there, and what comes back.
+
+        Rows that are solved for do not depend on where they were before. So they can be made again
+        from nothing if they are lost, and what was before can be forgotten.
+        """
+        again = None
+        if solves:
+            again = [(x._replace(x=x.x.blank), *rest) for x, *rest in own]
+        kept, small = self.rows.kept(work, own, *shared, again=again)
         arrays = [
             self.rows.leaf(kept, k, (width,), np.dtype(self.dtype))
             for k, width in enumerate(widths)
@@ -146,9 +153,7 @@ class ShardedObservations(Observations):
             return [tasks.Ask(a, b) for a, b in pairwise(ends)]
         v = F.v if isinstance(F, Bordered) else None
         R = F.blocks[1]
-        return [
-            tasks.Ask(a, b, R[a:b], None if v is None else v[a:b]) for a, b in pairwise(ends)
-        ]
+        return [tasks.Ask(a, b, R[a:b], None if v is None else v[a:b]) for a, b in pairwise(ends)]
 
     def added(
         self,
@@ -163,8 +168,8 @@ class ShardedObservations(Observations):
 
     def cut(self, x: Array | None, mode: int) -> list[Any]:
         """Return the part of an array, with a row per slice, that every shard of a mode has."""
-        if is_tall(x):
-            return x.parts()
+        if isinstance(x, Tall):
+            return list(x.parts())
         limits = self.limits[mode]
         return [None if x is None else x[first:last] for first, last in limits]
 

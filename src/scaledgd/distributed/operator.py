@@ -15,16 +15,16 @@ from array_api_compat import array_namespace, device
 from ..ambient import Ambient, Modes
 from ..factors import Blocks, Bordered, Factors, LowRank
 from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
-from ..operators import BlockProblem, Operator
-from ..problems import Observed
-from ..problems.observed import ObservedView
 from ..kernels.cpp import sizes_of
 from ..kernels.entries import compact, jitter
 from ..linalg import gram
+from ..operators import BlockProblem, Operator
+from ..problems import Observed
+from ..problems.observed import ObservedView
 from . import systems, tasks
 from .shards import concatenated
 from .tall import is_tall
-from .tasks import Ask, Other, Own, Unsure
+from .tasks import Other, Own, Unsure
 
 if TYPE_CHECKING:
     from .observations import ShardedObservations
@@ -130,13 +130,15 @@ class ShardedEntries(Operator):
             return squares, concatenated(found)
         if k == 0:
             return squares, data.tall(
-                tasks.gradient_kept, own, other_of(factors, 0), data.chain, widths=[own_width(factors)]
+                tasks.gradient_kept,
+                own,
+                other_of(factors, 0),
+                data.chain,
+                widths=[own_width(factors)],
             )[0]
         questions = [(ask, data.dtype) for ask in data.questions(factors)]
         rows = [(x,) for x in own_of(data, factors, 0)]
-        found = data.added(
-            tasks.column_gradient, rows, questions, systems.as_they_are, data.chain
-        )
+        found = data.added(tasks.column_gradient, rows, questions, systems.as_they_are, data.chain)
         return squares, concatenated(found)
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
@@ -178,9 +180,7 @@ class ShardedEntries(Operator):
         for ask in data.questions(F, systems=True):
             some = held if held is None or held.ndim == 1 else held[ask.first : ask.last]
             questions.append((ask, systems.Asked(whole, some, spread, data.dtype)))
-        found = data.added(
-            tasks.column_systems, rows, questions, systems.stepped, data.chain
-        )
+        found = data.added(tasks.column_systems, rows, questions, systems.stepped, data.chain)
         step = concatenated([one.step for one in found])
         if not spread:
             return RowSolution(step)
@@ -220,9 +220,7 @@ class ShardedEntries(Operator):
             *(sizes, units, system.ridge, float(system.noise), jitter(M), data.dtype)
         )
         questions = [(ask, asked) for ask in data.questions(F, systems=True)]
-        found = data.added(
-            tasks.column_systems, rows, questions, systems.updated, data.chain
-        )
+        found = data.added(tasks.column_systems, rows, questions, systems.updated, data.chain)
         return RowUpdate(
             concatenated([one.solved for one in found]),
             concatenated([one.variance for one in found]),
@@ -303,11 +301,9 @@ class ShardedAmbient(Ambient):
             return data.tall(
                 *(tasks.product_kept, own, compact(M), other, chain), widths=[M.shape[1]]
             )[0]
-        own = list(zip(mine, data.cut(M, 0), strict=True))
+        both = list(zip(mine, data.cut(M, 0), strict=True))
         questions = [(ask, data.dtype) for ask in data.questions(F)]
-        found = data.added(
-            tasks.column_products, own, questions, systems.as_they_are, chain
-        )
+        found = data.added(tasks.column_products, both, questions, systems.as_they_are, chain)
         return concatenated(found).T
 
 

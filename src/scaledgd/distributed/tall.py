@@ -156,9 +156,10 @@ class Part(NamedTuple):
     shard: int
 
     @property
-    def rows(self) -> int:
-        first, last = self.of.rows.limits[self.shard]
-        return last - first
+    def blank(self) -> Part:
+        """Zeros of the same shape."""
+        x = self.of
+        return Part(x.rows.zeros(x.shape[1:], x.dtype), self.shard)
 
 
 def detached(own: Any, parts: list[Any]) -> Any:
@@ -210,20 +211,6 @@ def attached(own: Any, given: Sequence[Any]) -> Any:
         return own.value(given)
     if isinstance(own, tuple):
         made = [attached(x, given) for x in own]
-        return type(own)(*made) if hasattr(own, "_fields") else tuple(made)
-    return own
-
-
-def blank(own: Any) -> Any:
-    """Return what a shard has with zeros for the rows of tall arrays.
-
-    Rows that are solved for do not depend on where they were before.
-    """
-    if isinstance(own, Part):
-        x = own.of
-        return Part(Tall(x.rows, Zeros(x.shape[1:], x.dtype), x.one), own.shard)
-    if isinstance(own, tuple):
-        made = [blank(x) for x in own]
         return type(own)(*made) if hasattr(own, "_fields") else tuple(made)
     return own
 
@@ -337,7 +324,7 @@ class Tall(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> int:
-        return self.rows.count * self.one.size
+        return self.rows.count * int(self.one.size)
 
     @property
     def nbytes(self) -> int:
@@ -369,7 +356,7 @@ class Tall(NDArrayOperatorsMixin):
 
     def leading_to(self, target: Tall) -> Tall:
         """Return the step from another array, this one, that leads to it: `self` − `target`."""
-        step = self - target
+        step: Tall = self - target
         step._step = (self, target, False)
         return step
 
@@ -434,7 +421,7 @@ class Tall(NDArrayOperatorsMixin):
         return NotImplemented
 
     @property
-    def T(self) -> TallTransposed:  # noqa: N802
+    def T(self) -> TallTransposed:
         return TallTransposed(self)
 
     def astype(self, dtype: Any, copy: bool = True) -> Tall:
@@ -462,9 +449,7 @@ class Tall(NDArrayOperatorsMixin):
         wanted = np.split(some, ends)
         own = [
             (part, rows - first)
-            for part, rows, (first, _) in zip(
-                self.parts(), wanted, self.rows.limits, strict=True
-            )
+            for part, rows, (first, _) in zip(self.parts(), wanted, self.rows.limits, strict=True)
         ]
         asked = [k for k, rows in enumerate(wanted) if len(rows)] or [0]
         shards = [self.rows.shards[k] for k in asked]
@@ -511,7 +496,7 @@ class TallTransposed:
         self.of = of
 
     @property
-    def T(self) -> Tall:  # noqa: N802
+    def T(self) -> Tall:
         return self.of
 
     @property
@@ -566,13 +551,15 @@ def _concatenated(arrays: Sequence[Any], axis: int = 0, **named: Any) -> Tall:
 def _filled(value: float) -> Callable[..., Tall]:
     def work(x: Tall, dtype: Any = None, **named: Any) -> Tall:
         zeros = x.rows.zeros(x.shape[1:], x.dtype if dtype is None else np.dtype(dtype))
-        return zeros + zeros.dtype.type(value) if value else zeros
+        filled: Tall = zeros + zeros.dtype.type(value) if value else zeros
+        return filled
 
     return work
 
 
 def _full_like(x: Tall, fill_value: Any, dtype: Any = None, **named: Any) -> Tall:
-    return np.zeros_like(x, dtype=dtype) + fill_value
+    filled: Tall = _filled(0.0)(x, dtype) + fill_value
+    return filled
 
 
 def _argmax(x: Tall, axis: Any = None, **named: Any) -> Array:

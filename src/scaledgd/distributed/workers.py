@@ -79,14 +79,13 @@ class Workers(ABC):
         found = self.each(work, shards, [()] * len(shards), *shared)
         return sum(found[1:], start=found[0])
 
-    @abstractmethod
     def keep(
         self,
         work: Work,
         shards: Sequence[Any],
         own: Sequence[tuple[Any, ...]],
         *shared: Any,
-        solves: bool = False,
+        again: Sequence[tuple[Any, ...]] | None = None,
     ) -> tuple[Kept, list[Any]]:
         """Do ``work(shard, *own, *shared)``, which returns a tuple of arrays and something small.
 
@@ -96,17 +95,17 @@ class Workers(ABC):
         ----------
         work, shards, own, shared
             As in `each`.
-        solves : bool
-            Whether rows of tall arrays in `own` are where solutions begin, so that other ones will
-            do if the arrays must be made again.
+        again : list of tuples, optional
+            What shards may have in place of `own` if the arrays must be made again. `own` is not
+            needed any more then.
 
         Returns
         -------
         kept : Kept
         small : list
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def added(
         self,
         work: Work,
@@ -121,8 +120,8 @@ class Workers(ABC):
         For every question of `asked`, a tuple, that is ``finish(total, *question)``, where the
         total is the sum of ``work(shard, *own, question[0], *shared)`` over the shards.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def released(self, kept: Kept, heights: list[int]) -> Any:
         """Return an array that stays when everything else is released, as a Dask array.
 
@@ -133,6 +132,7 @@ class Workers(ABC):
         heights : list of int
             Rows of its parts.
         """
+        raise NotImplementedError
 
     @property
     def least(self) -> float:
@@ -242,7 +242,7 @@ class Here(Workers):
         shards: Sequence[Any],
         own: Sequence[tuple[Any, ...]],
         *shared: Any,
-        solves: bool = False,
+        again: Sequence[tuple[Any, ...]] | None = None,
     ) -> tuple[Kept, list[Any]]:
         parts, small = [], []
         for shard, mine in zip(shards, own, strict=True):

@@ -176,7 +176,7 @@ class MatrixModel(EntrywiseModel):
 
     def solve_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
         """Return scores and offsets of rows, each a function of that row alone."""
-        xp, R = array_namespace(self.factors.R), self.factors.R
+        R = self.factors.R
         data = self.normalised(data)
         known = self.scales.for_rows(data)
         data = known.apply(data)
