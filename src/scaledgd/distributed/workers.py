@@ -75,9 +75,8 @@ class Workers(ABC):
         """Return ``work(shard, *own, *shared)`` for every shard, in order."""
 
     def total(self, work: Work, shards: Sequence[Any], *shared: Any) -> Any:
-        """Return the sum of what is computed for every shard."""
-        found = self.each(work, shards, [()] * len(shards), *shared)
-        return sum(found[1:], start=found[0])
+        """Return the sum of what is computed for every shard, added up where the shards are."""
+        return self.added(asked_of, shards, [()] * len(shards), [(work,)], the_sum, *shared)[0]
 
     def keep(
         self,
@@ -120,7 +119,11 @@ class Workers(ABC):
         For every question of `asked`, a tuple, that is ``finish(total, *question)``, where the
         total is the sum of ``work(shard, *own, question[0], *shared)`` over the shards.
         """
-        raise NotImplementedError
+        found = []
+        for ask in asked:
+            parts = self.each(work, shards, [(*mine, ask[0]) for mine in own], *shared)
+            found.append(finish(sum(parts[1:], start=parts[0]), *ask))
+        return found
 
     def released(self, kept: Kept, heights: list[int]) -> Any:
         """Return an array that stays when everything else is released, as a Dask array.
@@ -142,6 +145,16 @@ class Workers(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release everything."""
+
+
+def asked_of(shard: Any, work: Work, *shared: Any) -> Any:
+    """Return what some work does with a shard."""
+    return work(shard, *shared)
+
+
+def the_sum(total: Any, work: Work) -> Any:
+    """Return a sum as it is."""
+    return total
 
 
 class Folder:
