@@ -54,6 +54,8 @@ class Cluster(Workers):
         self.sent = 0
         """Bytes handed to the cluster, counted once per worker that gets them."""
         self.received = 0
+        self.passed = 0
+        """Bytes of sums that workers handed to each other."""
         self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._made: list[Any] = []
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
@@ -266,9 +268,10 @@ class Cluster(Workers):
             finally:
                 _release(futures)
 
-        found = self._safely(attempt, shards)
-        self.received += size_of(found)
-        return list(found)
+        answers, sizes = zip(*self._safely(attempt, shards), strict=True)
+        self.received += size_of(answers)
+        self.passed += (self.places.workers - 1) * sum(sizes)
+        return list(answers)
 
     def _task(self, work: Work, *arguments: Any, place: Any = None) -> Any:
         return self.client.submit(
@@ -437,9 +440,10 @@ def _added(*sums: Any) -> Any:
     return sum(sums[1:], start=sums[0])
 
 
-def _finished(finish: Work, ask: tuple[Any, ...], *sums: Any) -> Any:
+def _finished(finish: Work, ask: tuple[Any, ...], *sums: Any) -> tuple[Any, int]:
     with limited(1, 1):
-        return finish(_added(*sums), *ask)
+        total = _added(*sums)
+        return finish(total, *ask), size_of(total)
 
 
 def _trim() -> None:

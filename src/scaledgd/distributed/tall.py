@@ -230,8 +230,16 @@ def _reduced(shard: Any, x: Array, function: Any, named: dict[str, Any]) -> Arra
     return function(x, **named)
 
 
-def _product(shard: Any, x: Array, y: Array) -> Array:
+def _sum(shard: Any, x: Array, axis: int | None) -> Array:
+    return np.sum(x, axis=axis)
+
+
+def _product(shard: Any, x: Array, y: Array, axis: int) -> Array:
     return x.T @ y
+
+
+def _as_it_is(total: Array, axis: int | None) -> Array:
+    return total
 
 
 def _largest(shard: Any, x: Array) -> tuple[Array, Array]:
@@ -282,6 +290,10 @@ class RowsOfTable:
     def kept(self, work: Any, own: Sequence[tuple[Any, ...]], *shared: Any, **how: Any) -> Any:
         """Do some work that leaves arrays on the workers; return these, and what comes back."""
         return self.workers.keep(work, self.shards, own, *shared, **how)
+
+    def added(self, work: Any, own: Sequence[tuple[Any, ...]], axis: int | None) -> Array:
+        """Return a sum over all rows, which the workers add up."""
+        return self.workers.added(work, self.shards, own, [(axis,)], _as_it_is)[0]
 
     def leaf(self, kept: Kept, at: int, width: tuple[int, ...], dtype: Any) -> Tall:
         """Return one of the arrays that work has left."""
@@ -513,7 +525,7 @@ class TallTransposed:
         else:
             parts = other.parts()
         own = list(zip(self.of.parts(), parts, strict=True))
-        return sum(rows.workers.each(_product, rows.shards, own))
+        return rows.added(_product, own, 0)
 
 
 # ---- what NumPy's functions do for these arrays
@@ -532,6 +544,12 @@ def _reduction(function: Any, join: Any) -> Callable[..., Any]:
         return x._over_rows(function, join, axis, named)
 
     return work
+
+
+def _summed(x: Tall, axis: Any = None, **named: Any) -> Any:
+    if _of_axis(axis, x.ndim):
+        return x._call(np.sum, x, axis=axis)
+    return x.rows.added(_sum, [(part,) for part in x.parts()], axis)
 
 
 def _mean(x: Tall, axis: Any = None, **named: Any) -> Any:
@@ -590,7 +608,7 @@ def _qr(x: Tall, mode: str = "reduced") -> tuple[Tall, Array]:
 
 _ROWWISE = {np.where, np.clip, np.nan_to_num, np.real, np.imag, np.linalg.diagonal}
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.sum: _reduction(np.sum, np.sum),
+    np.sum: _summed,
     np.max: _reduction(np.max, np.max),
     np.min: _reduction(np.min, np.min),
     np.any: _reduction(np.any, np.any),
