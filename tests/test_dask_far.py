@@ -30,11 +30,13 @@ from test_dask import (  # noqa: E402
     labelled,
     large,  # noqa: F401
     left_behind,
+    options,
+    pd,
     started,
 )
 
 from scaledgd.distributed import cluster as cluster_module  # noqa: E402
-from scaledgd.distributed import fitting, remembered, systems, tasks  # noqa: E402
+from scaledgd.distributed import fitting, observations, remembered, systems, tasks  # noqa: E402
 from scaledgd.distributed.cluster import size_of  # noqa: E402
 from scaledgd.distributed.shards import Chain, Shard  # noqa: E402
 from scaledgd.distributed.tall import RowsOfTable, Tall  # noqa: E402
@@ -45,7 +47,11 @@ from scaledgd.files import FileError  # noqa: E402
 from scaledgd.kernels import cpp  # noqa: E402
 from scaledgd.kernels.entries import jitter  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    # what Dask does within pandas
+    pytest.mark.filterwarnings("ignore:The inplace keyword"),
+]
 
 
 @pytest.fixture
@@ -184,6 +190,41 @@ def test_frames_are_joined_by_part(far, alone, monkeypatch):  # noqa: F811
         model.predict_entries(strange).compute()
 
 
+def test_held_out_entries_are_scored(far, alone, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(fitting, "PART", 4000)
+    monkeypatch.setattr(observations, "SUMS", 8 * 15 * 50)  # columns are asked for in parts
+    i, j, y = entries()
+    model = clone(MODELS["given"]).set_params(calibrate=0.1)
+    one, many = fitted(model, i, j, y), fitted(model, *chunked(i, j, y))
+    assert isinstance(many.factors_.L, da.Array)
+    assert np.allclose(one._model.scores, many._model.scores, rtol=1e-9)
+
+
+def test_files_in_parts_are_filled(far, tmp_path, client, monkeypatch):  # noqa: F811
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    from scaledgd.cli.commands import folders
+
+    frame = labelled(*entries())
+    lost = np.arange(len(frame)) % 40 == 0
+    holes = frame.assign(stars=frame["stars"].mask(lost))
+    strange = pd.DataFrame({"user": ["nobody", frame["user"][0]], "item": [frame["item"][0], -1]})
+    holes = pd.concat([holes, strange.assign(stars=np.nan)])
+    for k, part in enumerate((holes.iloc[:7000], holes.iloc[7000:])):
+        part.to_parquet(tmp_path / f"part{k}.parquet", index=False)
+    found = {}
+    for name in ("distributed", "here"):
+        if name == "here":
+            monkeypatch.setenv(fitting.LIMIT, "1e9")
+        asked = options(tmp_path, client, out=tmp_path / name, raw=True)
+        facts = folders.run(asked).facts(1.0)
+        parts = sorted((tmp_path / name).glob("*.parquet"))
+        found[name] = facts["held_out"], pd.concat(map(pd.read_parquet, parts))["stars"]
+    assert found["here"][0] == pytest.approx(found["distributed"][0], rel=1e-8)
+    assert np.allclose(found["here"][1], found["distributed"][1], rtol=1e-8, atol=1e-8)
+    gc.collect()
+    assert not left_behind(client)
+
+
 def test_rows_are_transformed(far, alone, monkeypatch):  # noqa: F811
     monkeypatch.setattr(fitting, "PART", 4000)
     i, j, y = entries()
@@ -270,9 +311,8 @@ def test_what_would_need_all_rows_is_refused(far, alone, monkeypatch):  # noqa: 
         model.predict_entries(chunked(i + SHAPE[0], j)).compute()
     shuffled = []
     monkeypatch.setattr(Here, "shuffle", lambda *_: shuffled.append(1))
-    for name, value in (("checkpoint", "fit.npz"), ("calibrate", 0.1)):
-        with pytest.raises(NotImplementedError, match=f"{name} does not go with a factor"):
-            fitted(clone(MODELS["given"]).set_params(**{name: value}), *chunked(i, j, y))
+    with pytest.raises(ValueError, match="checkpoint would hold the factor"):
+        fitted(clone(MODELS["given"]).set_params(checkpoint="fit.npz"), *chunked(i, j, y))
     with pytest.raises(MemoryError, match="let rows and columns change places"):
         clone(MODELS["given"]).fit_entries(chunked(j, i), chunked(y)[0], SHAPE[::-1])
     assert not shuffled  # before the long work starts

@@ -253,23 +253,61 @@ def joined(pieces: list[tuple[Array, Array, Array]], dtype: Any, *values: Array)
     return found
 
 
-def by_parts(estimator: Any, coordinates: list[Any]) -> list[Any]:
+def by_parts(table: Any, near: Near, coordinates: list[Any]) -> list[Any]:
     """Return delayed estimates, for every one of several delayed pairs of coordinates.
 
     Every part of the rows estimates what concerns it, where it is.
+
+    Parameters
+    ----------
+    table : dask array of shape (n1, r + 2)
+        As in `FarModel`.
+    near : Near
+    coordinates : list of pairs of delayed integer arrays
     """
     from dask import delayed
 
-    table = estimator._model.rows
     ends: Array = np.cumsum(table.chunks[0])
     blocks = table.to_delayed().ravel()
-    near = delayed(Near.of(estimator), traverse=False)
+    known = delayed(near, traverse=False)
     found = []
     for pair in coordinates:
         pieces = delayed(sorted_out)(*pair, ends, int(ends[-1]))
-        values = [delayed(estimated)(rows, pieces[k], near) for k, rows in enumerate(blocks)]
-        found.append(delayed(joined)(pieces, table.dtype, *values))
+        values = [delayed(estimated)(rows, pieces[k], known) for k, rows in enumerate(blocks)]
+        found.append(delayed(joined)(pieces, near.dtype, *values))
     return found
+
+
+def with_typical(estimator: Any) -> tuple[Any, Near]:
+    """Return the rows of a model and what is near, both with a typical one at the end.
+
+    Parameters
+    ----------
+    estimator : fitted estimator with a distributed factor
+    """
+    import dask
+    import dask.array as da
+
+    table, near = estimator._model.rows, Near.of(estimator)
+    # rows without a value are not typical
+    seen = np.split(estimator._model.observations.counts(0) > 0, np.cumsum(table.chunks[0])[:-1])
+    blocks = table.to_delayed().ravel()
+    sums = [dask.delayed(_sum_of)(rows, some) for rows, some in zip(blocks, seen, strict=True)]
+    typical = sum(dask.compute(*sums)) / max(1, sum(int(some.sum()) for some in seen))
+    typical[-1] = np.nan
+    one = da.from_array(typical[None, :].astype(table.dtype), chunks=-1)
+    level = near.level
+    near = replace(
+        near,
+        right=np.concatenate([near.right, near.right.mean(axis=0)[None, :]]),
+        offset=np.append(near.offset, near.offset.mean()),
+        level=None if level is None else np.append(level, np.nan),
+    )
+    return da.concatenate([table, one]), near
+
+
+def _sum_of(rows: Array, some: Array) -> Array:
+    return rows[some].sum(axis=0)
 
 
 # ---- in a folder

@@ -118,15 +118,11 @@ def too_long(workers: Workers, source: Source, rank: int | None) -> bool:
 
 def _check_far(work: Any) -> None:
     """Refuse what needs the factor of the rows in one place, before the work begins."""
-    for name, why in (
-        ("checkpoint", "a checkpoint would hold it"),
-        ("calibrate", "conformal scores need it"),
-    ):
-        if getattr(work, name):
-            raise NotImplementedError(
-                f"{name} does not go with a factor that stays distributed, because {why}; leave it "
-                f"out, or raise {LIMIT} if there is memory for the factor"
-            )
+    if work.checkpoint is not None:
+        raise ValueError(
+            "a checkpoint would hold the factor of the rows, which stays distributed; leave "
+            f"checkpoint out, or raise {LIMIT} if there is memory for the factor"
+        )
 
 
 def observations(

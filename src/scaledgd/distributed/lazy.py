@@ -11,7 +11,7 @@ from ..estimators.dask import is_array, is_frame
 from ..estimators.local_observations import LocalObservations
 from ..estimators.matrix_model import MatrixModel
 from ..factors import LowRank
-from .far import FarModel, by_parts, is_far
+from .far import FarModel, Near, by_parts, is_far
 from .labelling import Names
 from .remembered import RememberedObservations, remembered_here
 
@@ -130,13 +130,14 @@ def _by_parts(estimator: Any, index: Any, dtype: Any) -> Any:
     import pandas as pd
     from dask import delayed
 
+    table, near = estimator._model.rows, Near.of(estimator)
     if is_frame(index):
         names = names_of(estimator)
         columns = _columns(index, names)
         parts = index[columns].to_delayed()
         lookup = delayed(names, traverse=False)
         pairs = [delayed(_known, nout=2)(part, lookup, columns) for part in parts]
-        values = by_parts(estimator, [(pair[0], pair[1]) for pair in pairs])
+        values = by_parts(table, near, [(pair[0], pair[1]) for pair in pairs])
         series = [delayed(_series)(v, part) for v, part in zip(values, parts, strict=True)]
         meta = pd.Series(np.empty(0, dtype=dtype))
         return dd.from_delayed(series, meta=meta, divisions=index.divisions, verify_meta=False)
@@ -148,7 +149,7 @@ def _by_parts(estimator: Any, index: Any, dtype: Any) -> Any:
     if first.chunks != second.chunks and not np.isnan([*first.shape, *second.shape]).any():
         second = second.rechunk(first.chunks)
     pairs = list(zip(*(x.to_delayed().ravel() for x in (first, second)), strict=True))
-    values = by_parts(estimator, pairs)
+    values = by_parts(table, near, pairs)
     made = [
         da.from_delayed(v, (n,), dtype=dtype) for v, n in zip(values, first.chunks[0], strict=True)
     ]

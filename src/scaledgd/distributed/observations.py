@@ -18,12 +18,13 @@ from ..ambient import Ambient
 from ..estimators.local_observations import LocalObservations
 from ..estimators.observations import Model, Observations, Summary
 from ..factors import Bordered
-from ..linalg import epsilon
+from ..linalg import epsilon, gram
 from ..losses import Loss
 from ..problems import Observed
 from . import tasks
 from .operator import Distant, ShardedEntries, ShardedProblem, other_of, own_of
 from .shards import Chain, concatenated
+from .systems import Doubts, shares
 from .tall import RowsOfTable, Tall
 from .workers import Work, Workers
 
@@ -412,6 +413,8 @@ class ShardedObservations(Observations):
         self, F: Any, ridge: Array, noise: float, mode: int, index: tuple[Array, ...]
     ) -> Array:
         """Return what the rows of a mode add to the variance of entries, over the noise."""
+        if self.far and mode == 1:
+            return self._shares_of_columns(F, ridge, index)
         xp, where = array_namespace(self.example), device(self.example)
         lasts = xp.asarray(
             [last for _, last in self.limits[mode][:-1]], dtype=xp.int64, device=where
@@ -432,6 +435,25 @@ class ShardedObservations(Observations):
         share = xp.zeros(index[0].shape[0], dtype=self.dtype, device=where)
         for chosen, values in zip(places, found, strict=True):
             share[chosen] = values
+        return share
+
+    def _shares_of_columns(self, F: Any, ridge: Array, index: tuple[Array, ...]) -> Array:
+        """The same for columns, where rows stay on the workers."""
+        M = F.partner(1)
+        if not M.shape[1]:
+            return 1 / (1 + self.counts(1)[index[1]])
+        whole, vectors = gram(M), M.take(index[0])
+        rows = [(x, None) for x in own_of(self, F, 0)]
+        asked, places = [], []
+        for ask in self.questions(F, systems=True):
+            at = np.flatnonzero((index[1] >= ask.first) & (index[1] < ask.last))
+            some = ridge if ridge.ndim == 1 else ridge[ask.first : ask.last]
+            asked.append((ask, Doubts(whole, some, vectors[at], index[1][at] - ask.first)))
+            places.append(at)
+        found = self.added(tasks.column_systems, rows, asked, shares, self.chain)
+        share = np.zeros(len(index[0]), dtype=self.dtype)
+        for at, values in zip(places, found, strict=True):
+            share[at] = values
         return share
 
     def forget(self) -> None:

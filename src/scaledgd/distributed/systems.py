@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..kernels import RowSolution, RowUpdate, Sums
+from ..kernels import JITTER, RowSolution, RowUpdate, Sums
 from ..kernels.design import RowSystem
 from ..kernels.entries import RowSystems
+from ..linalg import epsilon, smallest, whitening
 from .tasks import Ask
 
 Array = Any
@@ -159,6 +160,45 @@ def updated(total: Array, ask: Ask, asked: Unsure) -> RowUpdate:
         np.sum(solved * solved + variance, axis=0).astype(kind),
         sums,
     )
+
+
+class Doubts(NamedTuple):
+    """Entries whose columns are asked how much they add to the variance.
+
+    Attributes
+    ----------
+    whole : array of shape (q, q)
+        The Gram matrix of the vectors of all rows.
+    ridge : array of shape (q,) or (columns, q)
+    vectors : array of shape (m, q)
+        Those of the rows of the entries.
+    columns : integer array of shape (m,)
+    """
+
+    whole: Array
+    ridge: Array
+    vectors: Array
+    columns: Array
+
+
+def shares(total: Array, ask: Ask, asked: Doubts) -> Array:
+    """Return what columns add to the variance of entries, over the noise; as `Spread` does."""
+    if not len(asked.columns):
+        return np.zeros(0)
+    wanted, place = np.unique(asked.columns, return_inverse=True)
+    grams = Systems(total, asked.whole.shape[0]).grams[wanted]
+    T = whitening(np.asarray(asked.whole, dtype=np.float64))
+    G = T.T @ grams @ T
+    size = np.max(np.linalg.diagonal(G), axis=1)
+    size = np.where(size > 0, size, 1.0)
+    ridge = asked.ridge if asked.ridge.ndim == 1 else asked.ridge[wanted]
+    most = smallest(G) ** -0.25
+    held = np.clip(np.sqrt(ridge)[..., None] * T, -most, most)
+    G = G + np.swapaxes(held, -1, -2) @ held
+    little = max(JITTER, len(T) * epsilon(G)) * size
+    inverses = np.linalg.inv(G + little[:, None, None] * np.eye(len(T)))
+    V = asked.vectors @ T
+    return np.einsum("ea,eab,eb->e", V, inverses[place], V)
 
 
 def as_they_are(total: Array, ask: Ask, dtype: Any) -> Array:
