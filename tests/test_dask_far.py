@@ -237,6 +237,20 @@ def test_rows_are_transformed(far, alone, monkeypatch):  # noqa: F811
     assert np.allclose(lazy.compute(), want, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::scaledgd.estimators.diagnostics.DataWarning")
+def test_parts_that_nothing_joins_are_aligned(far, alone, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(fitting, "PART", 2000)
+    i, j, y = entries()
+    apart = (i < 100) == (j < 80)
+    i, j, y = i[apart], j[apart], y[apart]
+    model = clone(MODELS["given"]).set_params(center="none")
+    one, many = fitted(model, i, j, y), fitted(model, *chunked(i, j, y))
+    assert one._model.observations.components() == 2
+    between = np.arange(50), np.arange(150, 200)
+    alike(one, many, i, j)
+    alike(one, many, *between)
+
+
 def test_constant_rows_stay_constant(far, alone, monkeypatch):  # noqa: F811
     monkeypatch.setattr(fitting, "PART", 4000)
     i, j, y = entries()

@@ -314,6 +314,7 @@ class Tall(NDArrayOperatorsMixin):
 
     __array_priority__ = 1000.0
     device = "cpu"
+    far = True
 
     def __init__(self, rows: RowsOfTable, tree: Tree, one: Array) -> None:
         self.rows, self.tree, self.one = rows, tree, one
