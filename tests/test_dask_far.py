@@ -332,6 +332,39 @@ def test_what_would_need_all_rows_is_refused(far, alone, monkeypatch):  # noqa: 
     assert not shuffled  # before the long work starts
 
 
+def interrupted(monkeypatch, kind, number):
+    """Ctrl-C when arrays are left on the workers for so many times."""
+    plain, calls = kind.keep, []
+
+    def keep(self, *args, **named):
+        calls.append(1)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return plain(self, *args, **named)
+
+    monkeypatch.setattr(kind, "keep", keep)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_fit_that_is_interrupted_leaves_its_last_iterate(far, alone, monkeypatch):  # noqa: F811
+    i, j, y = entries()
+    interrupted(monkeypatch, Here, 12)
+    model = clone(MODELS["given"])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit_entries(chunked(i, j), chunked(y)[0], SHAPE)
+    assert isinstance(model.factors_.L, da.Array)
+    off = model.predict_entries((i, j)) - y
+    assert np.sqrt(np.mean(off**2)) < 0.8 * y.std()
+
+
+def test_a_fit_that_fails_leaves_nothing_on_the_cluster(far, client, monkeypatch):  # noqa: F811
+    interrupted(monkeypatch, cluster_module.Cluster, 1)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(MODELS["given"], *chunked(*entries()))
+    gc.collect()
+    assert not left_behind(client)
+
+
 class Limited:
     """Workers with some memory."""
 

@@ -69,7 +69,12 @@ def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any =
         work._names = source.names
         dense = source.table is not None
         kind = Kind("numpy" if dense else "sparse", source.dtype, None, dense)
-        work._fit(data, kind, X=X)
+        try:
+            work._fit(data, kind, X=X)
+        except KeyboardInterrupt as error:
+            if getattr(error, "salvaged", False) and isinstance(data, ShardedObservations):
+                _forget(work, source)  # what it ended with is kept
+            raise
         if isinstance(data, ShardedObservations):
             _forget(work, source)
 
