@@ -5,6 +5,8 @@
 ``python benchmarks/cluster.py overhead --entries 10000000 --rows 40000 --columns 10000 --workers
 2`` compares processes with threads, in turns. ``python benchmarks/cluster.py lose FOLDER`` fits
 them while workers are killed, and ``beside FOLDER`` times Spark's ALS, too, if pyspark is there.
+With ``SCALEDGD_FACTOR_MEMORY`` in the environment, a factor that takes more bytes stays on the
+workers.
 """
 
 from __future__ import annotations
@@ -101,28 +103,51 @@ def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offset
     return int(item * (workers * everywhere + own + back))
 
 
-def watched() -> list[tuple[int, int, int]]:
-    """Note, whenever the loss is known, how many bytes were sent and received until then."""
+def predicted_far(columns: int, rank: int, workers: int, item: int) -> int:
+    """The same with offsets of both sides, where the factor of the rows stays on the workers.
+
+    Every worker gets the block of the columns with its variances, once more to make sums for the
+    systems of the columns, which the workers hand on to each other; and columns come back.
+    """
+    q = rank + 1
+    everywhere = (q + 1) + (rank + 2) + (q + 1)
+    sums = q * (q + 1) // 2 + q + rank + 3
+    return columns * (item * (workers * everywhere + 2 * q) + 8 * (workers - 1) * sums)
+
+
+def watched() -> list[tuple[int, int]]:
+    """Note, whenever rows were solved for, how many bytes were sent until then."""
     from scaledgd.distributed import cluster as cluster_of
 
-    sweeps: list[tuple[int, int, int]] = []
-    plain = cluster_of.Cluster.each
+    sweeps: list[tuple[int, int]] = []
 
-    def each(self: Any, work: Any, *rest: Any) -> Any:
-        found = plain(self, work, *rest)
-        if work.__name__ == "squares":
-            sweeps.append((loopback(), self.sent, self.received))
-        return found
+    def noting(plain: Any) -> Any:
+        def call(self: Any, work: Any, *rest: Any, **more: Any) -> Any:
+            found = plain(self, work, *rest, **more)
+            if work.__name__ in ("squares", "update_kept"):
+                sweeps.append((loopback(), self.sent + self.received + self.passed))
+            return found
 
-    cluster_of.Cluster.each = each  # type: ignore[method-assign]
+        return call
+
+    for name in ("each", "keep"):
+        setattr(cluster_of.Cluster, name, noting(getattr(cluster_of.Cluster, name)))
     return sweeps
 
 
-def bytes_of(sweeps: list[tuple[int, int, int]]) -> dict[str, float]:
+def bytes_of(sweeps: list[tuple[int, int]]) -> dict[str, float]:
     """The median over sweeps: on the wire with everything else there, and as counted."""
     steps = np.diff(np.asarray(sweeps, dtype=np.float64), axis=0)
-    middle = np.median(steps, axis=0) if len(steps) else np.zeros(3)
-    return {"sweep_on_the_wire": middle[0], "sweep_counted": middle[1] + middle[2]}
+    middle = np.median(steps, axis=0) if len(steps) else np.zeros(2)
+    return {"sweep_on_the_wire": middle[0], "sweep_counted": middle[1]}
+
+
+def foretold(model: Any, rank: int, workers: int, item: int) -> int:
+    """Bytes that a sweep of a fit should have sent."""
+    shape = tuple(model.factors_.shape)
+    if isinstance(model.factors_.L, np.ndarray):
+        return predicted(shape, rank, workers, item)
+    return predicted_far(shape[1], rank, workers, item)
 
 
 @contextlib.contextmanager
@@ -168,7 +193,8 @@ def fit(args: Any) -> None:
             "peak_of_client": usage()[1],
             "written_to_disk": sorted(client.run(spilled).values()),
             **bytes_of(sweeps),
-            "sweep_predicted": predicted(tuple(model.factors_.shape), args.rank, args.workers, 4),
+            "distributed": not isinstance(model.factors_.L, np.ndarray),
+            "sweep_predicted": foretold(model, args.rank, args.workers, 4),
             "same_workers": set(before) == set(after),
         }
     print(json.dumps(facts, indent=1))
@@ -206,8 +232,8 @@ def overhead(args: Any) -> None:
             facts["client_cpu"] = usage()[0] - spent
             facts["workers_cpu"] = sum(after[k][0] - before[k][0] for k in after)
             rounds.append(facts)
-    some = tuple(x[:100_000] for x in (i, j))
-    a, b = one.predict_entries(some), many.predict_entries(some)
+        some = tuple(x[:100_000] for x in (i, j))
+        a, b = one.predict_entries(some), many.predict_entries(some)
     found: dict[str, Any] = {k: float(np.median([r[k] for r in rounds])) for k in rounds[0]}
     wall = [r["workers_wall"] / r["threads_wall"] for r in rounds]
     cpu = [(r["workers_cpu"] + r["client_cpu"]) / r["threads_cpu"] for r in rounds]
@@ -215,7 +241,8 @@ def overhead(args: Any) -> None:
     found["difference"] = float(np.abs(a - b).max() / np.abs(a).max())
     found |= {"iterations": (one.n_iter_, many.n_iter_), "ranks": (one.rank_, many.rank_)}
     found |= bytes_of(sweeps)
-    found["sweep_predicted"] = predicted(shape, args.rank, args.workers, 8)
+    found["distributed"] = not isinstance(many.factors_.L, np.ndarray)
+    found["sweep_predicted"] = foretold(many, args.rank, args.workers, 8)
     print(json.dumps(found, indent=1))
 
 

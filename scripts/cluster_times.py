@@ -2,8 +2,9 @@
 
 ``python scripts/cluster_times.py`` times what a worker does with one shard on one core, and
 computes from it the time of a sweep (both blocks solved for, and the loss), what is sent, the time
-to distribute entries that are read, and the memory that is needed. Network, machines and the shape
-of the data are assumptions, which options change.
+to distribute entries that are read, and the memory that is needed. A factor of the rows that is too
+large stays on the workers, as in a fit. Network, machines and the shape of the data are
+assumptions, which options change; a machine is one worker with as many threads as cores.
 """
 
 from __future__ import annotations
@@ -16,26 +17,34 @@ from typing import Any
 import numpy as np
 
 from scaledgd.distributed import tasks
+from scaledgd.distributed.cluster import FAN
+from scaledgd.distributed.fitting import PART, SHARE
+from scaledgd.distributed.observations import SUMS
 from scaledgd.distributed.shards import Chain, Shard, boundaries, pieces
-from scaledgd.distributed.tasks import Other, Own, Unsure
+from scaledgd.distributed.tasks import Ask, Other, Own, Unsure
 from scaledgd.kernels.threads import limited
 
 BYTES = 24
 """What workers hold of an entry: its place in the other mode and its value, both twice."""
+AGAIN = 8
+"""What they hold besides where the factor of the rows stays: its place by column in its shard."""
 PIECE = 16
 """What is sent of an entry: both places and its value."""
-COPIES = 4
-"""Copies of both blocks, with their variances, that the client has at a time, about."""
+REDUCTIONS = 12
+"""Sums over the rows of a factor that stays that a sweep asks for, about."""
 
 
-def nanoseconds(entries: int, rank: int, seed: int = 0) -> float:
-    """Measure the CPU time of one core for one entry and one sweep."""
+def nanoseconds(entries: int, rank: int, seed: int = 0) -> tuple[float, float]:
+    """Measure the CPU time of one core for one entry and one sweep.
+
+    Also where the factor of the rows stays, so that shards of rows form the systems of columns.
+    """
     rng = np.random.default_rng(seed)
     n1, n2 = max(10, entries // 200), 20_000
     i, j = np.divmod(np.unique(rng.integers(0, n1 * n2, entries)), n2)
     y = rng.standard_normal(len(i))
     shape, blocks = (n1, n2), [rng.standard_normal((n, rank)) for n in (n1, n2)]
-    spent = 0.0
+    spent, apart = 0.0, 0.0
     for mode, (own, other) in enumerate(((i, j), (j, i))):
         limits = (0, shape[mode])
         shard = Shard.assembled(mode, limits, shape, False, (own, other.astype(np.int32), y))
@@ -47,8 +56,36 @@ def nanoseconds(entries: int, rank: int, seed: int = 0) -> float:
             tasks.update(shard, mine, others, unsure, Chain().then("scaled", 2.0))
             if mode == 0:
                 tasks.squares(shard, mine, others, Chain().then("scaled", 2.0))
-            spent += time.process_time() - began
-    return 1e9 * spent / len(y)
+            took = time.process_time() - began
+            spent += took
+            if mode == 0:
+                apart = took + columns_apart(shard, blocks)
+    return 1e9 * spent / len(y), 1e9 * apart / len(y)
+
+
+def columns_apart(shard: Shard, blocks: list[Any]) -> float:
+    """Measure the CPU time in which a shard of rows adds up the systems of all columns."""
+    L, R = blocks
+    own, ask, chain = Own(L, None), Ask(0, len(R), R), Chain().then("scaled", 2.0)
+    doubt = np.full(L.shape, 0.01, dtype=np.float32)
+    tasks.column_systems(shard, own, doubt, ask, chain)  # what is prepared once does not count
+    began = time.process_time()
+    tasks.column_systems(shard, own, doubt, ask, chain)
+    return time.process_time() - began
+
+
+def scheduling(count: int = 2000) -> float:
+    """Measure the seconds that a scheduler, with all that is here, needs for a task."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(1, processes=False, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.gather(client.map(abs, range(10)))
+        began = time.process_time()
+        client.gather(client.map(divmod, range(count), [7] * count, pure=False))
+        return (time.process_time() - began) / count
 
 
 def distributing(entries: int, parts: int = 16, seed: int = 0) -> float:
@@ -72,32 +109,46 @@ def distributing(entries: int, parts: int = 16, seed: int = 0) -> float:
     return 1e9 * (time.process_time() - began) / len(i)
 
 
-def table(each: float, once: float, args: Any) -> list[str]:
+def table(each: float, apart: float, once: float, task: float, args: Any) -> list[str]:
     """Return a line for every number of entries and of machines."""
     lines = [
-        "| entries | machines | distributed | a sweep computes | a sweep sends | with 30 sweeps "
-        "| fits |"
+        "| entries | machines | factor of the rows | distributed | a sweep computes | sends "
+        "| schedules | with 30 sweeps | fits |"
     ]
-    lines.append("|---|---|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    memory, q = args.memory * 2**30, args.rank + 1
     for entries in (10**9, 10**10, 10**11):
         rows, columns = entries // args.per_row, min(args.columns, entries // args.per_row)
-        block = 8 * (rows + columns) * (args.rank + 1)
         for machines in (10, 100):
-            computing = 1e-9 * each * entries / (machines * args.cores)
-            # a block and its variances pass from worker to worker, and rows come back once
-            sent = (2 * math.ceil(math.log2(machines + 1)) + 3) * block
-            sending = 8 * sent / (1e9 * args.gigabits)
+            threads = machines * args.cores
+            shards = threads * math.ceil(entries / (PART * threads))
+            far = 8 * rows * (args.rank + 2) > SHARE * memory
+            passes = math.ceil(math.log2(machines + 1))
+            if far:
+                # the block of the columns goes out, sums of systems are passed on, columns back
+                sums = columns * (q * (q + 1) // 2 + q + args.rank + 3)
+                sent = columns * ((3 * q + 3) * passes + 2 * q) + sums * (1 + 1 / FAN + 1 / FAN**2)
+                parts = max(args.cores, math.ceil(8 * sums / SUMS))
+                count = 2 * shards + parts * (machines + math.ceil(machines / FAN) + 1)
+                count += REDUCTIONS * machines
+                held = (BYTES + AGAIN) * entries / machines + 8 * 6 * rows * q / machines
+                held += 8 * 4 * (columns * 4 * q + sums * args.cores / parts)
+            else:
+                # a block and its variances pass from worker to worker, and rows come back once
+                sent = (2 * passes + 3) * (rows + columns) * q
+                count = 3 * shards
+                held = BYTES * entries / machines + 2 * 8 * (rows + columns) * q
+            computing = 1e-9 * (apart if far else each) * entries / threads
+            sending = 8 * 8 * sent / (1e9 * args.gigabits)
             # an entry travels twice, to its row and to its column
-            first = 1e-9 * once * entries / (machines * args.cores)
+            first = 1e-9 * once * entries / threads
             first += 8 * 2 * PIECE * entries / (machines * 1e9 * args.gigabits)
-            held = BYTES * entries / machines + 2 * block
-            enough = held < args.memory * 2**30 and COPIES * block < args.memory * 2**30
-            why = "yes" if enough else f"no: factors of {block / 2**30:.0f} GiB"
-            if held - 2 * block >= args.memory * 2**30:
-                why = f"no: {BYTES * entries / machines / 2**30:.0f} GiB of entries on a machine"
+            whole = first + 30 * (computing + sending + task * count)
+            why = "yes" if held < memory else f"no: {held / 2**30:.0f} GiB on a machine"
             lines.append(
-                f"| {entries:.0e} | {machines} | {first:.3g} s | {computing:.3g} s | "
-                f"{sending:.3g} s | {(first + 30 * (computing + sending)) / 60:.3g} min | {why} |"
+                f"| {entries:.0e} | {machines} | {'stays' if far else 'is sent'} | {first:.3g} s "
+                f"| {computing:.3g} s | {sending:.3g} s | {task * count:.3g} s "
+                f"| {whole / 60:.3g} min | {why} |"
             )
     return lines
 
@@ -112,10 +163,13 @@ def main() -> None:
     parser.add_argument("--per-row", type=int, default=200, help="entries of a row")
     parser.add_argument("--columns", type=int, default=1_000_000, help="at most")
     args = parser.parse_args()
-    each, once = nanoseconds(args.entries, args.rank), distributing(args.entries)
+    (each, apart), once = nanoseconds(args.entries, args.rank), distributing(args.entries)
+    task = scheduling()
     print(f"one core: {each:.0f} ns for an entry and a sweep, rank {args.rank},")
-    print(f"and {once:.0f} ns to bring it into its row and its column\n")
-    print("\n".join(table(each, once, args)))
+    print(f"{apart:.0f} ns where the factor of the rows stays,")
+    print(f"{once:.0f} ns to bring it into its row and its column,")
+    print(f"and {1e6 * task:.0f} µs for a task of the scheduler\n")
+    print("\n".join(table(each, apart, once, task, args)))
 
 
 if __name__ == "__main__":

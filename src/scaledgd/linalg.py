@@ -14,6 +14,13 @@ from array_api_compat import array_namespace, device
 Array = Any
 
 
+def blank(B: Array, width: int) -> Array:
+    """Return zeros with as many rows as B has, and where these are."""
+    xp = array_namespace(B)
+    row = xp.zeros((1, width), dtype=B.dtype, device=device(B))
+    return xp.zeros_like(xp.sum(B, axis=1))[:, None] + row
+
+
 def is_complex(x: Array) -> bool:
     """Return whether x holds complex numbers."""
     if isinstance(x, np.ndarray | np.generic):  # asked very often
@@ -277,9 +284,7 @@ def orthonormal(M: Array) -> Array:
 def fix_signs(U: Array) -> Array:
     """Return unit phases that make the largest entry of every column of U real and positive."""
     xp = array_namespace(U)
-    rows = xp.arange(U.shape[0], device=device(U))
-    largest = rows[:, None] == xp.argmax(xp.abs(U), axis=0)[None, :]
-    pivot = xp.sum(xp.where(largest, U, xp.zeros_like(U)), axis=0)
+    pivot = xp.linalg.diagonal(xp.take(U, xp.argmax(xp.abs(U), axis=0), axis=0))
     pivot = xp.where(pivot == 0, xp.ones_like(pivot), pivot)  # columns of zeros stay
     return conj(pivot) / xp.astype(xp.abs(pivot), U.dtype)
 

@@ -180,6 +180,8 @@ class Fitted:
 
     def at(self, rows: Array, columns: Array) -> Array:
         """Return estimates; −1 stands for an unknown row or column, and gives a typical one."""
+        if not isinstance(self.model.factors_.blocks[-1], type(self.model.factors_.blocks[0])):
+            return self._clipped(self.model.predict_entries((rows, columns)))  # L is elsewhere
         F, b, c = self._sides
         i, j = (
             np.where(k < 0, len(x) - 1, k).astype(np.int64) for k, x in ((rows, b), (columns, c))

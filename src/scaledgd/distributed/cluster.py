@@ -8,6 +8,7 @@ import ctypes
 import itertools
 import math
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
@@ -18,6 +19,7 @@ from ..estimators.journal import log
 from ..kernels.threads import limited
 from .places import Places
 from .shards import Piece, Shard, pieces
+from .tall import Kept, attached, detached
 from .workers import Work, Workers
 
 TRIES = 8
@@ -26,6 +28,8 @@ SMALL = 1 << 14
 """Bytes for one shard up to which they travel with the task."""
 GROUPS = 8
 """Groups of shards for every thread, for which entries are cut into pieces."""
+FAN = 8
+"""Sums of workers that are added by one task."""
 KEPT = 6
 """Arrays that stay on the workers after they were sent, because the next step may need them."""
 
@@ -50,14 +54,21 @@ class Cluster(Workers):
         self.sent = 0
         """Bytes handed to the cluster, counted once per worker that gets them."""
         self.received = 0
+        self.passed = 0
+        """Bytes of sums that workers handed to each other."""
         self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._made: list[Any] = []
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         self._names = itertools.count()
         self._name = f"scaledgd-{id(self):x}"
 
     @property
     def threads(self) -> int:  # type: ignore[override]
         return max(1, int(sum(self.client.nthreads().values())))
+
+    @property
+    def beside(self) -> int:  # type: ignore[override]
+        return int(max(1, *self.client.nthreads().values()))
 
     @property
     def memory(self) -> float:
@@ -100,7 +111,7 @@ class Cluster(Workers):
 
     def derive(self, work: Work, shards: Sequence[Any], *shared: Any) -> list[Any]:
         futures = [
-            self.client.submit(_run, work, shard, (), *shared, key=self._key(work), pure=False)
+            self.client.submit(_run, work, shard, (), [], *shared, key=self._key(work), pure=False)
             for shard in shards
         ]
         return self._finished(futures)
@@ -124,16 +135,7 @@ class Cluster(Workers):
     ) -> list[Any]:
         def attempt() -> list[Any]:
             places = self.places.of(shards)
-            everyone, mine = self._sent(places, own, shared)
-            futures = [
-                self.client.submit(
-                    *(_run, work, shard, part, *everyone),
-                    key=self._key(work),
-                    pure=False,
-                    workers=None if place is None else [place],  # or shards would travel
-                )
-                for shard, part, place in zip(shards, mine, places, strict=True)
-            ]
+            futures = self._submitted(work, shards, places, own, shared)
             try:
                 self.places.watch(futures, places)
                 return list(self.client.gather(futures, direct=self.direct))
@@ -143,6 +145,148 @@ class Cluster(Workers):
         found = self._safely(attempt, shards)
         self.received += size_of(found)
         return list(found)
+
+    def _submitted(
+        self,
+        work: Work,
+        shards: Sequence[Any],
+        places: list[Any],
+        own: Sequence[tuple[Any, ...]],
+        shared: Sequence[Any],
+    ) -> list[Any]:
+        parts: list[list[Any]] = [[] for _ in shards]
+        own = [detached(x, needed) for x, needed in zip(own, parts, strict=True)]
+        everyone, mine = self._sent(places, own, shared)
+        return [
+            self.client.submit(
+                *(_run, work, shard, part, needed, *everyone),
+                key=self._key(work),
+                pure=False,
+                workers=None if place is None else [place],  # or shards would travel
+            )
+            for shard, part, needed, place in zip(shards, mine, parts, places, strict=True)
+        ]
+
+    # ---- arrays that stay on the workers
+
+    def keep(
+        self,
+        work: Work,
+        shards: Sequence[Any],
+        own: Sequence[tuple[Any, ...]],
+        *shared: Any,
+        again: Sequence[tuple[Any, ...]] | None = None,
+    ) -> tuple[Kept, list[Any]]:
+        def attempt() -> tuple[list[Any], list[Any], list[Any]]:
+            places = self.places.of(shards)
+            made = self._submitted(work, shards, places, own, shared)
+            small = self._second(made, places)
+            try:
+                self.places.watch(small, places)
+                return made, places, list(self.client.gather(small, direct=self.direct))
+            finally:
+                _release(small)
+
+        made, places, small = self._safely(attempt, shards)
+        self.received += size_of(small)
+        recipe = work, list(shards), list(own if again is None else again), shared
+        kept = Kept(made, list(places), recipe)
+        self._kept.add(kept)
+        return kept, small
+
+    def _second(self, made: list[Any], places: list[Any]) -> list[Any]:
+        return [
+            self.client.submit(
+                *(_small, part),
+                key=f"{_small.__name__}-{self._name}-{next(self._names)}",
+                pure=False,
+                workers=None if place is None else [place],
+            )
+            for part, place in zip(made, places, strict=True)
+        ]
+
+    def _repair(self) -> None:
+        """Make again what was on workers that are gone; earlier arrays first."""
+        there = self.client.nthreads()
+        for kept in sorted(self._kept, key=lambda kept: kept.number):
+            lost = [
+                k
+                for k, (part, place) in enumerate(zip(kept.parts, kept.places, strict=True))
+                if place not in there or part.status in ("error", "cancelled", "lost")
+            ]
+            if not lost:
+                continue
+            work, shards, own, shared = kept.recipe
+            some = [shards[k] for k in lost]
+            places = self.places.of(some)
+            made = self._submitted(work, some, places, [own[k] for k in lost], shared)
+            small = self._second(made, places)
+            try:
+                self.places.watch(small, places)
+                self.client.gather(small, direct=self.direct)
+            finally:
+                _release(small)
+            for k, part, place in zip(lost, made, places, strict=True):
+                kept.parts[k], kept.places[k] = part, place
+
+    def added(
+        self,
+        work: Work,
+        shards: Sequence[Any],
+        own: Sequence[tuple[Any, ...]],
+        asked: Sequence[tuple[Any, ...]],
+        finish: Work,
+        *shared: Any,
+    ) -> list[Any]:
+        def attempt() -> list[Any]:
+            places = self.places.of(shards)
+            parts: list[list[Any]] = [[] for _ in shards]
+            mine = [detached(x, needed) for x, needed in zip(own, parts, strict=True)]
+            everyone, questions = self._sent_to_all(places, shared, asked)
+            there: dict[Any, list[int]] = {}
+            for k, place in enumerate(places):
+                there.setdefault(place, []).append(k)
+            futures = []
+            for ask in questions:
+                # a worker adds up what its shards have, so that it sends one sum
+                sums = [
+                    self._task(
+                        *(_sum_of, work, [shards[k] for k in some], [mine[k] for k in some]),
+                        *([parts[k] for k in some], ask, *everyone),
+                        place=place,
+                    )
+                    for place, some in there.items()
+                ]
+                while len(sums) > FAN:
+                    sums = [
+                        self._task(_added, *sums[k : k + FAN]) for k in range(0, len(sums), FAN)
+                    ]
+                futures.append(self._task(_finished, finish, ask, *sums))
+            try:
+                self.places.watch(futures, places)
+                return list(self.client.gather(futures, direct=self.direct))
+            finally:
+                _release(futures)
+
+        answers, sizes = zip(*self._safely(attempt, shards), strict=True)
+        self.received += size_of(answers)
+        self.passed += (self.places.workers - 1) * sum(sizes)
+        return list(answers)
+
+    def _task(self, work: Work, *arguments: Any, place: Any = None) -> Any:
+        return self.client.submit(
+            *(work, *arguments),
+            key=self._key(work),
+            pure=False,
+            workers=None if place is None else [place],
+        )
+
+    def _sent_to_all(
+        self, places: list[Any], shared: Sequence[Any], asked: Sequence[tuple[Any, ...]]
+    ) -> tuple[list[Any], list[Any]]:
+        """Send what every worker needs, questions included."""
+        everyone, _ = self._sent(places, [], (*shared, *asked))
+        return everyone[: len(shared)], everyone[len(shared) :]
 
     def _key(self, work: Work) -> str:
         # the dashboard groups tasks by what comes before the first number
@@ -193,8 +337,11 @@ class Cluster(Workers):
         from distributed.comm import CommClosedError
 
         lost = (KilledWorker, CancelledError, CommClosedError, TimeoutError, ConnectionError)
+        broken = False
         for k in range(TRIES):
             try:
+                if broken:
+                    self._repair()
                 return attempt()
             except lost as error:
                 if k == TRIES - 1 or self.client.status != "running":
@@ -203,15 +350,39 @@ class Cluster(Workers):
                 self._known.clear()
                 self.places.forget()
                 self.client.wait_for_workers(1, timeout=60)
+                broken = True
                 failed = [f for f in shards if f.status in ("error", "cancelled", "lost")]
                 if failed:
                     self.client.retry(failed)
         raise AssertionError
 
+    def released(self, kept: Kept, heights: list[int]) -> Any:
+        import dask.array as da
+
+        self._finished(
+            [
+                self._task(_only, part, place=p)
+                for part, p in zip(kept.parts, kept.places, strict=True)
+            ]
+        )
+        parts, self._made = self._made[-len(heights) :], self._made[: -len(heights)]
+        width, dtype = self._safely(lambda: self._task(_kind_of, parts[0]).result())
+        name = f"rows-{self._name}-{next(self._names)}"
+        graph = {(name, k, 0): part for k, part in enumerate(parts)}
+        return da.Array(graph, name, (tuple(heights), (width,)), dtype=dtype)
+
+    @property
+    def least(self) -> float:
+        info = self.client.scheduler_info()
+        limits = [w.get("memory_limit") for w in info["workers"].values()]
+        return float(min((x for x in limits if x), default=math.inf))
+
     def close(self) -> None:
         self._known.clear()
         _release(self._made)
         self._made.clear()
+        for kept in list(self._kept):
+            _release(kept.parts)
 
 
 def _release(futures: Sequence[Any]) -> None:
@@ -233,10 +404,46 @@ def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> l
     return [assemble(limits, *(some[k] for some in cut)) for k, limits in enumerate(group)]
 
 
-def _run(work: Work, shard: Shard, own: tuple[Any, ...], *shared: Any) -> Any:
+def _run(work: Work, shard: Shard, own: tuple[Any, ...], parts: list[Any], *shared: Any) -> Any:
     # shards are worked on side by side, so each gets one thread
     with limited(1, 1), np.errstate(over="ignore", under="ignore"):
-        return work(shard, *own, *shared)
+        return work(shard, *attached(own, [part[0] for part in parts]), *shared)
+
+
+def _only(made: tuple[Any, Any]) -> Any:
+    return made[0][0]
+
+
+def _kind_of(x: Any) -> tuple[int, Any]:
+    return x.shape[1], x.dtype
+
+
+def _small(made: tuple[Any, Any]) -> Any:
+    return made[1]
+
+
+def _sum_of(
+    work: Work,
+    shards: list[Shard],
+    own: list[Any],
+    parts: list[list[Any]],
+    ask: tuple[Any, ...],
+    *shared: Any,
+) -> Any:
+    total: Any = 0
+    for shard, mine, needed in zip(shards, own, parts, strict=True):
+        total = total + _run(work, shard, mine, needed, ask[0], *shared)
+    return total
+
+
+def _added(*sums: Any) -> Any:
+    return sum(sums[1:], start=sums[0])
+
+
+def _finished(finish: Work, ask: tuple[Any, ...], *sums: Any) -> tuple[Any, int]:
+    with limited(1, 1):
+        total = _added(*sums)
+        return finish(total, *ask), size_of(total)
 
 
 def _trim() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..estimators.base import all_or_nothing
+from ..estimators.choosing import LARGEST_RANK
 from ..estimators.dask import is_array, is_frame, is_series
 from ..estimators.local_observations import LocalObservations
 from ..estimators.reading import Kind, available_memory
 from ..kernels.cpp import DENSE
+from .far import distributed
 from .observations import ShardedObservations
 from .remembered import RememberedObservations
 from .shards import DuplicateError, Piece, Shard, boundaries, integers, pieces
@@ -32,6 +35,10 @@ PASSES = 4
 """How often rows are gone through to make columns of them, if memory is short."""
 ROOM = 100
 """Bytes for an entry from which on it is not: twice what is there at a time, at most."""
+LIMIT = "SCALEDGD_FACTOR_MEMORY"
+"""The environment variable that says how many bytes the factor of one side may take."""
+SHARE = 1 / 8
+"""Share of the memory of a machine that it may take otherwise: about four copies with variances."""
 COPIES = 5
 """Copies of the entries that a fit on one machine makes, about."""
 
@@ -51,7 +58,10 @@ def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any =
     estimator._check_params()
     with all_or_nothing(estimator) as work, opened(client) as workers:
         source = read(workers)
-        data = observations(workers, source, work._outliers() is None)
+        far = too_long(workers, source, work._rank())
+        if far:
+            _check_far(work)
+        data = observations(workers, source, work._outliers() is None, far)
         work.n_features_in_ = source.shape[1]
         work.__dict__.pop("feature_names_in_", None)
         if source.names is not None:
@@ -59,7 +69,12 @@ def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any =
         work._names = source.names
         dense = source.table is not None
         kind = Kind("numpy" if dense else "sparse", source.dtype, None, dense)
-        work._fit(data, kind, X=X)
+        try:
+            work._fit(data, kind, X=X)
+        except KeyboardInterrupt as error:
+            if getattr(error, "salvaged", False) and isinstance(data, ShardedObservations):
+                _forget(work, source)  # what it ended with is kept
+            raise
         if isinstance(data, ShardedObservations):
             _forget(work, source)
 
@@ -68,12 +83,56 @@ def _forget(work: Any, source: Source) -> None:
     """Keep what a model needs of data that the cluster releases now."""
     model = work._model
     model._row_levels  # noqa: B018, found while the data are there
-    known = RememberedObservations.of(model.observations, model._summary, source)
+    data = model.observations
+    known = RememberedObservations.of(data, model._summary, source)
+    if data.far:
+        work._publish(distributed(model, known, data.workers, data))
+        return
     work._model = model.with_same_fit(observations=known)
     work._model.__dict__["_row_levels"] = model._row_levels
 
 
-def observations(workers: Workers, source: Source, distribute: bool = True) -> Any:
+def too_long(workers: Workers, source: Source, rank: int | None) -> bool:
+    """Whether the factor of the rows is to stay on the workers.
+
+    It does if it takes more than the limit that the environment names, or than a share of the
+    memory of this machine, or of the worker that has least.
+
+    Parameters
+    ----------
+    workers : Workers
+    source : Source
+    rank : int, optional
+        The largest one is assumed if it is to be found.
+    """
+    given = os.environ.get(LIMIT)
+    room = SHARE * min(workers.least, available_memory()) if given is None else float(given)
+    rows, columns = source.shape
+    width = min(LARGEST_RANK if rank is None else rank, rows, columns) + 2
+    each = np.dtype(source.dtype).itemsize * width
+    if source.size <= GATHER or rows * columns <= CELLS or rows * each <= room >= columns * each:
+        return False
+    if columns * each > room:
+        raise MemoryError(
+            f"the factor of {columns:,} columns takes {columns * each / 2**30:.3g} GiB, more than "
+            f"the {room / 2**30:.3g} GiB that it may ({LIMIT}); only the factor of the rows can "
+            "stay distributed: let rows and columns change places if there are more columns"
+        )
+    return True
+
+
+def _check_far(work: Any) -> None:
+    """Refuse what needs the factor of the rows in one place, before the work begins."""
+    if work.checkpoint is not None:
+        raise ValueError(
+            "a checkpoint would hold the factor of the rows, which stays distributed; leave "
+            f"checkpoint out, or raise {LIMIT} if there is memory for the factor"
+        )
+
+
+def observations(
+    workers: Workers, source: Source, distribute: bool = True, far: bool = False
+) -> Any:
     """Return the entries of a source: here if they are few, and otherwise in shards.
 
     Parameters
@@ -82,6 +141,8 @@ def observations(workers: Workers, source: Source, distribute: bool = True) -> A
     source : Source
     distribute : bool
         Whether the fit can be distributed; if not, memory must do.
+    far : bool
+        Whether the factor of the rows is to stay on the workers.
     """
     if not source.size:
         raise ValueError(
@@ -93,7 +154,7 @@ def observations(workers: Workers, source: Source, distribute: bool = True) -> A
         if small or not distribute:
             check_gathering(source.size, source.dtype)
             return gathered(workers, source)
-        return sharded(workers, source)
+        return sharded(workers, source, far)
     except DuplicateError as error:
         raise ValueError(_repeated(error, source)) from None
 
@@ -163,7 +224,7 @@ def gathered(workers: Workers, source: Source) -> LocalObservations:
 # ---- in shards
 
 
-def sharded(workers: Workers, source: Source) -> ShardedObservations:
+def sharded(workers: Workers, source: Source, far: bool = False) -> ShardedObservations:
     """Return all entries in shards, each twice: by row and by column."""
     # as many for every worker: all wait for the one that has most
     parts = workers.threads * math.ceil(source.size / (PART * workers.threads))
@@ -185,7 +246,8 @@ def sharded(workers: Workers, source: Source) -> ShardedObservations:
         1 if workers.memory > ROOM * source.size else PASSES,
     )
     return ShardedObservations(
-        workers, (rows, columns), limits, shape, source.size, source.dtype, dense
+        *(workers, (rows, columns), limits, shape, source.size, source.dtype, dense),
+        far=far,
     )
 
 

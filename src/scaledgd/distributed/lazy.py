@@ -10,6 +10,8 @@ import numpy as np
 from ..estimators.dask import is_array, is_frame
 from ..estimators.local_observations import LocalObservations
 from ..estimators.matrix_model import MatrixModel
+from ..factors import LowRank
+from .far import FarModel, Near, by_parts, is_far
 from .labelling import Names
 from .remembered import RememberedObservations, remembered_here
 
@@ -19,6 +21,13 @@ Array = Any
 def light(estimator: Any) -> Any:
     """Return a copy of a fitted estimator that workers can be sent: without the data of the fit."""
     known = estimator._model
+    if isinstance(known, FarModel):
+        other = copy.copy(estimator)
+        other._model, other.n_jobs = known.near(), 1
+        other.factors_ = LowRank(np.zeros((1, 1)), known.right[:, :1])  # it is fitted
+        for name in ("feature_names_in_", "_names", "row_offset_"):
+            other.__dict__.pop(name, None)
+        return other
     if type(known) is not MatrixModel:
         return estimator  # what is estimated depends on the data of the fit
     data: Any = known.observations
@@ -98,6 +107,8 @@ def predicted(estimator: Any, index: Any, return_std: bool) -> Any:
             "are computed, a part at a time"
         )
     dtype = np.dtype(estimator._kind.dtype)
+    if is_far(estimator):
+        return _by_parts(estimator, index, dtype)
     if is_frame(index):
         names = names_of(estimator)
         _columns(index, names)
@@ -110,6 +121,50 @@ def predicted(estimator: Any, index: Any, return_std: bool) -> Any:
     model = delayed(light(estimator), traverse=False)
     meta = np.empty(0, dtype=dtype)
     return da.map_blocks(_predict, *index, model=model, dtype=dtype, meta=meta)
+
+
+def _by_parts(estimator: Any, index: Any, dtype: Any) -> Any:
+    """`predicted`, where the parts of the factor of the rows are."""
+    import dask.array as da
+    import dask.dataframe as dd
+    import pandas as pd
+    from dask import delayed
+
+    table, near = estimator._model.rows, Near.of(estimator)
+    if is_frame(index):
+        names = names_of(estimator)
+        columns = _columns(index, names)
+        parts = index[columns].to_delayed()
+        lookup = delayed(names, traverse=False)
+        pairs = [delayed(_known, nout=2)(part, lookup, columns) for part in parts]
+        values = by_parts(table, near, [(pair[0], pair[1]) for pair in pairs])
+        series = [delayed(_series)(v, part) for v, part in zip(values, parts, strict=True)]
+        meta = pd.Series(np.empty(0, dtype=dtype))
+        return dd.from_delayed(series, meta=meta, divisions=index.divisions, verify_meta=False)
+    if not all(map(is_array, index)):
+        from .sources import aligned
+
+        index = aligned(tuple(index))
+    first, second = index
+    if first.chunks != second.chunks and not np.isnan([*first.shape, *second.shape]).any():
+        second = second.rechunk(first.chunks)
+    pairs = list(zip(*(x.to_delayed().ravel() for x in (first, second)), strict=True))
+    values = by_parts(table, near, pairs)
+    made = [
+        da.from_delayed(v, (n,), dtype=dtype) for v, n in zip(values, first.chunks[0], strict=True)
+    ]
+    return da.concatenate(made, allow_unknown_chunksizes=True)
+
+
+def _known(frame: Any, names: tuple[Names, Names], columns: list[Any]) -> tuple[Array, Array]:
+    i, j = (name.known(frame[c]) for name, c in zip(names, columns, strict=True))
+    return i, j
+
+
+def _series(values: Array, frame: Any) -> Any:
+    import pandas as pd
+
+    return pd.Series(values, index=frame.index)
 
 
 def _predict(*index: Array, model: Any) -> Array:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,15 +17,21 @@ from scipy.sparse.csgraph import connected_components
 from ..ambient import Ambient
 from ..estimators.local_observations import LocalObservations
 from ..estimators.observations import Model, Observations, Summary
-from ..linalg import epsilon
+from ..factors import Bordered
+from ..linalg import epsilon, gram
 from ..losses import Loss
 from ..problems import Observed
 from . import tasks
 from .operator import Distant, ShardedEntries, ShardedProblem, other_of, own_of
 from .shards import Chain, concatenated
+from .systems import Doubts, shares
+from .tall import RowsOfTable, Tall
 from .workers import Work, Workers
 
 Array = Any
+
+SUMS = 1 << 26
+"""Bytes of the sums of columns that a task makes at a time, about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +54,8 @@ class ShardedObservations(Observations):
         What was done to the values since they were read.
     choice : tuple, optional
         Which entries were held out: a fraction, of how many, and the seed.
+    far : bool
+        Whether the factor of the rows stays on the workers.
     """
 
     workers: Workers
@@ -58,6 +67,7 @@ class ShardedObservations(Observations):
     crowded: bool = False
     chain: Chain = field(default_factory=Chain)
     choice: tuple[Any, ...] | None = None
+    far: bool = False
 
     index = None
     weight = None
@@ -91,8 +101,76 @@ class ShardedObservations(Observations):
         shards = self.shards[mode]
         return self.workers.each(work, shards, [()] * len(shards) if own is None else own, *shared)
 
+    # ---- a factor that stays on the workers
+
+    @property
+    def rows(self) -> RowsOfTable:
+        """Where the rows are."""
+        return RowsOfTable(self.workers, self.shards[0], self.limits[0])
+
+    def blank(self, mode: int, width: int) -> Array:
+        if mode == 0 and self.far:
+            return self.rows.zeros((width,), np.dtype(self.dtype))
+        return super().blank(mode, width)
+
+    def tall(
+        self,
+        work: Work,
+        own: Sequence[tuple[Any, ...]],
+        *shared: Any,
+        widths: list[int],
+        solves: bool = False,
+    ) -> list[Any]:
+        """Return the arrays that work of shards of rows leaves there, and what comes back.
+
+        Rows that are solved for do not depend on where they were before. So they can be made again
+        from nothing if they are lost, and what was before can be forgotten.
+        """
+        again = None
+        if solves:
+            again = [(x._replace(x=x.x.blank), *rest) for x, *rest in own]
+        kept, small = self.rows.kept(work, own, *shared, again=again)
+        arrays = [
+            self.rows.leaf(kept, k, (width,), np.dtype(self.dtype))
+            for k, width in enumerate(widths)
+        ]
+        return [*arrays, small]
+
+    def questions(self, F: Any = None, systems: bool = False) -> list[tasks.Ask]:
+        """Return parts of the columns, with what they have of factors.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered, optional
+        systems : bool
+            Whether sums are as large as systems.
+        """
+        n = self.shape[1]
+        width = 1 if F is None else F.blocks[1].shape[1]
+        width = width * (width + 5) // 2 + 2 if systems else width
+        parts = min(n, max(math.ceil(8 * n * width / SUMS), self.workers.beside))
+        ends = np.linspace(0, n, parts + 1).astype(int).tolist()
+        if F is None:
+            return [tasks.Ask(a, b) for a, b in pairwise(ends)]
+        v = F.v if isinstance(F, Bordered) else None
+        R = F.blocks[1]
+        return [tasks.Ask(a, b, R[a:b], None if v is None else v[a:b]) for a, b in pairwise(ends)]
+
+    def added(
+        self,
+        work: Work,
+        own: Sequence[tuple[Any, ...]],
+        asked: Sequence[tuple[Any, ...]],
+        finish: Work,
+        *shared: Any,
+    ) -> list[Any]:
+        """Return what follows from sums over the shards of rows, for every part of the columns."""
+        return self.workers.added(work, self.shards[0], own, asked, finish, *shared)
+
     def cut(self, x: Array | None, mode: int) -> list[Any]:
         """Return the part of an array, with a row per slice, that every shard of a mode has."""
+        if isinstance(x, Tall):
+            return list(x.parts())
         limits = self.limits[mode]
         return [None if x is None else x[first:last] for first, last in limits]
 
@@ -335,6 +413,8 @@ class ShardedObservations(Observations):
         self, F: Any, ridge: Array, noise: float, mode: int, index: tuple[Array, ...]
     ) -> Array:
         """Return what the rows of a mode add to the variance of entries, over the noise."""
+        if self.far and mode == 1:
+            return self._shares_of_columns(F, ridge, index)
         xp, where = array_namespace(self.example), device(self.example)
         lasts = xp.asarray(
             [last for _, last in self.limits[mode][:-1]], dtype=xp.int64, device=where
@@ -355,6 +435,25 @@ class ShardedObservations(Observations):
         share = xp.zeros(index[0].shape[0], dtype=self.dtype, device=where)
         for chosen, values in zip(places, found, strict=True):
             share[chosen] = values
+        return share
+
+    def _shares_of_columns(self, F: Any, ridge: Array, index: tuple[Array, ...]) -> Array:
+        """The same for columns, where rows stay on the workers."""
+        M = F.partner(1)
+        if not M.shape[1]:
+            return 1 / (1 + self.counts(1)[index[1]])
+        whole, vectors = gram(M), M.take(index[0])
+        rows = [(x, None) for x in own_of(self, F, 0)]
+        asked, places = [], []
+        for ask in self.questions(F, systems=True):
+            at = np.flatnonzero((index[1] >= ask.first) & (index[1] < ask.last))
+            some = ridge if ridge.ndim == 1 else ridge[ask.first : ask.last]
+            asked.append((ask, Doubts(whole, some, vectors[at], index[1][at] - ask.first)))
+            places.append(at)
+        found = self.added(tasks.column_systems, rows, asked, shares, self.chain)
+        share = np.zeros(len(index[0]), dtype=self.dtype)
+        for at, values in zip(places, found, strict=True):
+            share[at] = values
         return share
 
     def forget(self) -> None:

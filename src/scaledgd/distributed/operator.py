@@ -15,12 +15,15 @@ from array_api_compat import array_namespace, device
 from ..ambient import Ambient, Modes
 from ..factors import Blocks, Bordered, Factors, LowRank
 from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
-from ..kernels.entries import compact
+from ..kernels.cpp import sizes_of
+from ..kernels.entries import compact, jitter
+from ..linalg import gram
 from ..operators import BlockProblem, Operator
 from ..problems import Observed
 from ..problems.observed import ObservedView
-from . import tasks
+from . import systems, tasks
 from .shards import concatenated
+from .tall import is_tall
 from .tasks import Other, Own, Unsure
 
 if TYPE_CHECKING:
@@ -70,6 +73,11 @@ def own_of(data: ShardedObservations, F: Factors, mode: int) -> list[Own]:
     return [Own(x, b) for x, b in zip(blocks, borders, strict=True)]
 
 
+def own_width(F: Factors) -> int:
+    """Return the columns of the factor of the rows."""
+    return int(F.blocks[0].shape[1])
+
+
 def other_of(F: Factors, mode: int) -> Other:
     """Return what all shards of a mode are sent of factors."""
     border = (F.v, F.u)[mode] if isinstance(F, Bordered) else None
@@ -116,14 +124,30 @@ class ShardedEntries(Operator):
     def squares_and_gradient(self, factors: Factors, y: Any, k: int) -> tuple[Array | float, Array]:
         data = y.data
         own = [(x,) for x in own_of(data, factors, k)]
-        found = data.each(tasks.gradient, k, own, other_of(factors, k), data.chain)
-        return self.squares(factors, y), concatenated(found)
+        squares = self.squares(factors, y)
+        if not is_tall(factors.blocks[0]):
+            found = data.each(tasks.gradient, k, own, other_of(factors, k), data.chain)
+            return squares, concatenated(found)
+        if k == 0:
+            return squares, data.tall(
+                tasks.gradient_kept,
+                own,
+                other_of(factors, 0),
+                data.chain,
+                widths=[own_width(factors)],
+            )[0]
+        questions = [(ask, data.dtype) for ask in data.questions(factors)]
+        rows = [(x,) for x in own_of(data, factors, 0)]
+        found = data.added(tasks.column_gradient, rows, questions, systems.as_they_are, data.chain)
+        return squares, concatenated(found)
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
         F, k, y, data = problem.factors, problem.k, problem.y, problem.y.data
         ridge: list[Any] = [problem.ridge] * len(data.shards[k])
         if problem.ridge is not None and problem.ridge.ndim == 2:
             ridge = data.cut(problem.ridge, k)
+        if is_tall(F.blocks[0]):
+            return self._tall_step(problem, ridge)
         own = list(zip(own_of(data, F, k), ridge, strict=True))
         found = y.data.each(tasks.step, k, own, other_of(F, k), data.chain, problem.spread)
         step = concatenated([one.step for one in found])
@@ -135,6 +159,76 @@ class ShardedEntries(Operator):
             sum(one.total for one in found),
         )
 
+    def _tall_step(self, problem: BlockProblem, ridge: list[Any]) -> RowSolution:
+        """The same where rows stay on the workers."""
+        F, k, data, spread = problem.factors, problem.k, problem.y.data, problem.spread
+        assert isinstance(F, LowRank | Bordered)
+        width = F.blocks[k].shape[1]
+        if k == 0:
+            own = list(zip(own_of(data, F, 0), ridge, strict=True))
+            solved, *more, totals = data.tall(
+                *(tasks.step_kept, own, other_of(F, 0), data.chain, spread),
+                widths=[width, width][: 1 + spread],
+                solves=True,
+            )
+            step = F.blocks[0].leading_to(solved)
+            return RowSolution(step, more[0], sum(totals)) if spread else RowSolution(step)
+        rows = [(x, None) for x in own_of(data, F, 0)]
+        whole = gram(F.partner(1))
+        held = problem.ridge
+        questions = []
+        for ask in data.questions(F, systems=True):
+            some = held if held is None or held.ndim == 1 else held[ask.first : ask.last]
+            questions.append((ask, systems.Asked(whole, some, spread, data.dtype)))
+        found = data.added(tasks.column_systems, rows, questions, systems.stepped, data.chain)
+        step = concatenated([one.step for one in found])
+        if not spread:
+            return RowSolution(step)
+        diagonal = concatenated([one.diagonal for one in found])
+        return RowSolution(step, diagonal, sum(one.total for one in found))
+
+    def _tall_update(self, problem: BlockProblem, system: UnsureRows) -> RowUpdate | None:
+        """`update_block` where rows stay on the workers."""
+        F, k, data = problem.factors, problem.k, problem.y.data
+        assert isinstance(F, LowRank | Bordered)
+        width = F.blocks[k].shape[1]
+        if k == 0:
+            own = [(x,) for x in own_of(data, F, 0)]
+            unsure = Unsure(system.variance, system.ridge, system.noise, system.given)
+            solved, variance, known = data.tall(
+                *(tasks.update_kept, own, other_of(F, 0), unsure, data.chain),
+                widths=[width, width],
+                solves=True,
+            )
+            if any(one is None for one in known):
+                return None
+            total, moments, sums = zip(*known, strict=True)
+            added = Sums(*map(sum, zip(*sums, strict=True)))
+            return RowUpdate(solved, variance, sum(total), sum(moments), added)
+        M, xp = system.M, array_namespace(system.M)
+        sizes = sizes_of(gram(M), system.ridge)
+        if sizes is None:
+            return None
+        # variances are summed in single precision, as the kernels do
+        units = xp.astype(xp.max(system.variance, axis=0), xp.float64)
+        inverse = xp.where(units > 0, 1 / xp.where(units > 0, units, 1.0), 0.0)
+        doubt = xp.astype(xp.astype(system.variance, xp.float64) * inverse, xp.float32)
+        if system.given is not None:
+            doubt = xp.concat([doubt, system.given[:, 1:]], axis=1)
+        rows = list(zip(own_of(data, F, 0), data.cut(doubt, 0), strict=True))
+        asked = systems.Unsure(
+            *(sizes, units, system.ridge, float(system.noise), jitter(M), data.dtype)
+        )
+        questions = [(ask, asked) for ask in data.questions(F, systems=True)]
+        found = data.added(tasks.column_systems, rows, questions, systems.updated, data.chain)
+        return RowUpdate(
+            concatenated([one.solved for one in found]),
+            concatenated([one.variance for one in found]),
+            sum(one.total for one in found),
+            sum(one.moments for one in found),
+            Sums(*map(sum, zip(*(one.sums for one in found), strict=True))),
+        )
+
     def exact_step(self, problem: BlockProblem) -> Array:
         return self.step_block(replace(problem, spread=True)).step
 
@@ -144,6 +238,8 @@ class ShardedEntries(Operator):
         F, k, data = problem.factors, problem.k, problem.y.data
         if data.crowded:
             return None
+        if is_tall(F.blocks[0]):
+            return self._tall_update(problem, system)
         own = [(x,) for x in own_of(data, F, k)]
         unsure = Unsure(system.variance, system.ridge, system.noise, system.given)
         found = data.each(tasks.update, k, own, other_of(F, k), unsure, data.chain)
@@ -181,6 +277,8 @@ class ShardedAmbient(Ambient):
         if skip is None:
             return modes[0].T @ self.contract(modes, 0)
         data, w = self.data, self.weights
+        if data.far:
+            return self._tall(modes[1 - skip], skip)
         M = compact(modes[1 - skip])
         own: list[Any] = [(None,)] * len(data.shards[skip])
         other = None
@@ -190,6 +288,23 @@ class ShardedAmbient(Ambient):
         chain = None if w is None else data.chain
         sums = concatenated(data.each(tasks.product, skip, own, M, other, chain))
         return sums if skip == 0 else sums.T
+
+    def _tall(self, M: Array, skip: int) -> Array:
+        """The same where rows stay on the workers."""
+        data, w = self.data, self.weights
+        F = None if w is None else w.factors
+        chain = None if w is None else data.chain
+        mine = [None] * len(data.shards[0]) if F is None else own_of(data, F, 0)
+        if skip == 0:
+            other = None if F is None else other_of(F, 0)
+            own = [(x,) for x in mine]
+            return data.tall(
+                *(tasks.product_kept, own, compact(M), other, chain), widths=[M.shape[1]]
+            )[0]
+        both = list(zip(mine, data.cut(M, 0), strict=True))
+        questions = [(ask, data.dtype) for ask in data.questions(F)]
+        found = data.added(tasks.column_products, both, questions, systems.as_they_are, chain)
+        return concatenated(found).T
 
 
 class ShardedView(ObservedView):
@@ -262,8 +377,7 @@ class ShardedProblem(Observed):
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:
-        xp, where = array_namespace(self.example), device(self.example)
-        blank = LowRank(*(xp.zeros((n, 1), dtype=self.dtype, device=where) for n in self.shape))
+        blank = LowRank(*(self.y.data.blank(k, 1) for k in (0, 1)))
         return self.operator.adjoint(self.operator.residual(blank, self.y))
 
     def measured_square(self, factors: Factors) -> Array:

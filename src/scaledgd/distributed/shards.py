@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -126,7 +126,8 @@ class Shard:
         return int(self.starts.nbytes + places + self.y.nbytes)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("operator", "pattern")}
+        made = "operator", "pattern", "_columns"
+        state = {k: v for k, v in self.__dict__.items() if k not in made}
         return {**state, "places": self.others}
 
     @property
@@ -157,6 +158,23 @@ class Shard:
         if x is None or mode != self.mode:
             return x
         return x[self.first : self.first + self.slices]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[int, int], Columns]:
+        return {}
+
+    def columns(self, first: int, last: int) -> Columns:
+        """Return the entries of some columns of a shard of rows; they stay where the shard is."""
+        if (first, last) not in self._columns:
+            others = self.others
+            at = np.flatnonzero((others >= first) & (others < last))
+            at = at.astype(integers(self.size))
+            own, others = self.own[at], others[at] - first
+            shape = (self.slices, last - first)
+            starts, rows, at = by_slice(others, own.astype(integers(self.slices)), at, shape[::-1])
+            part = Shard(1, 0, shape, starts, rows, at)
+            self._columns[first, last] = Columns(part, at)
+        return self._columns[first, last]
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -206,6 +224,13 @@ class Shard:
         ends = xp.cumulative_sum(xp.astype(chosen, xp.int64), include_initial=True)
         starts = xp.take(ends, self.starts)
         return replace(self, starts=starts, places=self.others[chosen], y=self.y[chosen])
+
+
+class Columns(NamedTuple):
+    """The entries of some columns within a shard of rows: a shard of columns, and their places."""
+
+    shard: Shard
+    at: Array
 
 
 class DuplicateError(ValueError):

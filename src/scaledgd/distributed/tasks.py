@@ -108,6 +108,121 @@ def product(
     return sums if shard.mode == 0 else sums.T
 
 
+# ---- rows that stay where they are
+
+
+def step_kept(
+    shard: Shard, own: Own, ridge: Array | None, other: Other, chain: Chain, spread: bool
+) -> Any:
+    """Return where the rows of the shard are to be, and the diagonals of inverses: both stay."""
+    found = step(shard, own, ridge, other, chain, spread)
+    solved = own.x - found.step
+    return ((solved, found.diagonal), found.total) if spread else ((solved,), None)
+
+
+def update_kept(shard: Shard, own: Own, other: Other, unsure: Unsure, chain: Chain) -> Any:
+    """Return the same with what is known about the rows, of which only sums are sent."""
+    found = update(shard, own, other, unsure, chain)
+    if found is None:
+        return (own.x, own.x), None
+    return (found.solved, found.variance), (found.total, found.moments, found.sums)
+
+
+def gradient_kept(shard: Shard, own: Own, other: Other, chain: Chain) -> Any:
+    """Return `gradient`, which stays."""
+    return (gradient(shard, own, other, chain),), None
+
+
+def product_kept(
+    shard: Shard, own: Own | None, M: Array, other: Other | None, chain: Chain | None
+) -> Any:
+    """Return `product`, which stays."""
+    return (product(shard, own, M, other, chain),), None
+
+
+# ---- columns of which every shard of rows has some entries
+
+
+class Ask(NamedTuple):
+    """Some columns, and what they have of factors."""
+
+    first: int
+    last: int
+    x: Array | None = None
+    border: Array | None = None
+
+
+def _residual(shard: Shard, own: Own, ask: Ask, chain: Chain) -> tuple[Any, Array, Array]:
+    """The entries of some columns, what factors leave of them, and the vectors of the rows."""
+    found = shard.columns(ask.first, ask.last)
+    y = shard.values(chain)[found.at].astype(np.float64)
+    M, x = vectors(own, ask), np.asarray(ask.x, dtype=np.float64)
+    left, right = [M], [x]
+    if ask.border is not None:  # what rows have beside
+        left.append(np.asarray(own.x[:, -1:], dtype=np.float64))
+        right.append(np.asarray(ask.border[:, None], dtype=np.float64))
+    modes = np.concatenate(left, axis=1), np.concatenate(right, axis=1)
+    if not len(y):
+        return found.shard.pattern, y, M
+    return found.shard.pattern, found.shard.pattern.residual(modes, y), M
+
+
+def vectors(own: Own, ask: Ask) -> Array:
+    """Return what columns are multiplied by: rows of the factor, and of the vector beside."""
+    M = own.x if ask.border is None else own.x[:, :-1]
+    if own.border is not None:
+        M = np.concatenate([M, own.border[:, None]], axis=1)
+    return np.asarray(M, dtype=np.float64)
+
+
+def _summed(pattern: Any, weights: Array, M: Array) -> Array:
+    """Sums over the entries of columns, of weights times rows of M."""
+    if not len(weights):
+        return np.zeros((pattern.shape[1], M.shape[1]))
+    return Sparse(pattern, weights).contract((M, M), skip=1).T
+
+
+def column_products(
+    shard: Shard, own: Own | None, M: Array, ask: Ask, chain: Chain | None
+) -> Array:
+    """Return `product` of some columns, as far as the shard knows."""
+    if chain is None:
+        pattern = shard.columns(ask.first, ask.last).shard.pattern
+        size = shard.columns(ask.first, ask.last).shard.size
+        return _summed(pattern, np.ones(size), np.asarray(M, dtype=np.float64))
+    if own is None:
+        found = shard.columns(ask.first, ask.last)
+        y = shard.values(chain)[found.at].astype(np.float64)
+        return _summed(found.shard.pattern, y, np.asarray(M, dtype=np.float64))
+    pattern, left, _ = _residual(shard, own, ask, chain)
+    return _summed(pattern, left, np.asarray(M, dtype=np.float64))
+
+
+def column_gradient(shard: Shard, own: Own, ask: Ask, chain: Chain) -> Array:
+    """Return `gradient` by some columns, as far as the shard knows."""
+    pattern, left, M = _residual(shard, own, ask, chain)
+    return _summed(pattern, left, M)
+
+
+def column_systems(shard: Shard, own: Own, doubt: Array | None, ask: Ask, chain: Chain) -> Array:
+    """Return the systems of some columns, as far as the shard knows; see `Systems`.
+
+    Parameters
+    ----------
+    doubt : array of shape (slices, d), optional
+        More numbers of every row, to be summed over the entries of each column.
+    """
+    pattern, left, M = _residual(shard, own, ask, chain)
+    a, b = np.triu_indices(M.shape[1])
+    table = [M[:, a] * M[:, b], np.ones((len(M), 1))]
+    if doubt is not None:
+        table.append(np.asarray(doubt, dtype=np.float64))
+    ones = np.ones(len(left))
+    sums = _summed(pattern, ones, np.concatenate(table, axis=1))
+    squares = _summed(pattern, left * left, np.ones((len(M), 1)))
+    return np.concatenate([sums, squares, _summed(pattern, left, M)], axis=1)
+
+
 # ---- reductions
 
 

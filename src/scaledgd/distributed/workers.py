@@ -7,6 +7,7 @@ import itertools
 import math
 import shutil
 import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .shards import Piece, Shard
+from .tall import Kept, attached, detached
 
 Array = Any
 Work = Callable[..., Any]
@@ -25,6 +27,9 @@ class Workers(ABC):
 
     threads: int
     """How many shards can be worked on at a time."""
+
+    beside: int = 1
+    """How many tasks a worker does at a time."""
 
     @property
     def memory(self) -> float:
@@ -70,13 +75,114 @@ class Workers(ABC):
         """Return ``work(shard, *own, *shared)`` for every shard, in order."""
 
     def total(self, work: Work, shards: Sequence[Any], *shared: Any) -> Any:
-        """Return the sum of what is computed for every shard."""
-        found = self.each(work, shards, [()] * len(shards), *shared)
-        return sum(found[1:], start=found[0])
+        """Return the sum of what is computed for every shard, added up where the shards are."""
+        return self.added(asked_of, shards, [()] * len(shards), [(work,)], the_sum, *shared)[0]
+
+    def keep(
+        self,
+        work: Work,
+        shards: Sequence[Any],
+        own: Sequence[tuple[Any, ...]],
+        *shared: Any,
+        again: Sequence[tuple[Any, ...]] | None = None,
+    ) -> tuple[Kept, list[Any]]:
+        """Do ``work(shard, *own, *shared)``, which returns a tuple of arrays and something small.
+
+        The arrays stay where the shards are.
+
+        Parameters
+        ----------
+        work, shards, own, shared
+            As in `each`.
+        again : list of tuples, optional
+            What shards may have in place of `own` if the arrays must be made again. `own` is not
+            needed any more then.
+
+        Returns
+        -------
+        kept : Kept
+        small : list
+        """
+        raise NotImplementedError
+
+    def added(
+        self,
+        work: Work,
+        shards: Sequence[Any],
+        own: Sequence[tuple[Any, ...]],
+        asked: Sequence[tuple[Any, ...]],
+        finish: Work,
+        *shared: Any,
+    ) -> list[Any]:
+        """Return what follows from sums over all shards, one for each of several questions.
+
+        For every question of `asked`, a tuple, that is ``finish(total, *question)``, where the
+        total is the sum of ``work(shard, *own, question[0], *shared)`` over the shards.
+        """
+        found = []
+        for ask in asked:
+            parts = self.each(work, shards, [(*mine, ask[0]) for mine in own], *shared)
+            found.append(finish(sum(parts[1:], start=parts[0]), *ask))
+        return found
+
+    def released(self, kept: Kept, heights: list[int]) -> Any:
+        """Return an array that stays when everything else is released, as a Dask array.
+
+        Parameters
+        ----------
+        kept : Kept
+            Of one array.
+        heights : list of int
+            Rows of its parts.
+        """
+        raise NotImplementedError
+
+    @property
+    def least(self) -> float:
+        """Bytes that a worker may use, the one with least; infinity if nobody limits them."""
+        return math.inf
 
     @abstractmethod
     def close(self) -> None:
         """Release everything."""
+
+
+def asked_of(shard: Any, work: Work, *shared: Any) -> Any:
+    """Return what some work does with a shard."""
+    return work(shard, *shared)
+
+
+def the_sum(total: Any, work: Work) -> Any:
+    """Return a sum as it is."""
+    return total
+
+
+class Folder:
+    """Arrays in files, which are removed when nobody needs them.
+
+    Parameters
+    ----------
+    path : Path
+    count : int
+    """
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path, self.count = path, count
+        self._end = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+
+    def __reduce__(self) -> Any:
+        return _Mapped, (self.path, self.count)  # whoever gets it does not remove the files
+
+    def arrays(self) -> tuple[Array, ...]:
+        """Return the arrays, mapped."""
+        return tuple(np.load(self.path / f"{k}.npy", mmap_mode="r") for k in range(self.count))
+
+
+class _Mapped(Folder):
+    """The same files, which somebody else removes."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.path, self.count = path, count
 
 
 class Here(Workers):
@@ -135,7 +241,51 @@ class Here(Workers):
     def each(
         self, work: Work, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], *shared: Any
     ) -> list[Any]:
-        return [work(shard, *mine, *shared) for shard, mine in zip(shards, own, strict=True)]
+        return [work(shard, *self._own(x), *shared) for shard, x in zip(shards, own, strict=True)]
+
+    def _own(self, own: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a shard has, with the rows of tall arrays."""
+        parts: list[Folder] = []
+        own = detached(own, parts)
+        return tuple(attached(own, [part.arrays() for part in parts]) if parts or own else own)
+
+    def keep(
+        self,
+        work: Work,
+        shards: Sequence[Any],
+        own: Sequence[tuple[Any, ...]],
+        *shared: Any,
+        again: Sequence[tuple[Any, ...]] | None = None,
+    ) -> tuple[Kept, list[Any]]:
+        parts, small = [], []
+        for shard, mine in zip(shards, own, strict=True):
+            arrays, rest = work(shard, *self._own(mine), *shared)
+            parts.append(Folder(self._stored(arrays), len(arrays)))
+            small.append(rest)
+        return Kept(parts, [None] * len(parts)), small
+
+    def added(
+        self,
+        work: Work,
+        shards: Sequence[Any],
+        own: Sequence[tuple[Any, ...]],
+        asked: Sequence[tuple[Any, ...]],
+        finish: Work,
+        *shared: Any,
+    ) -> list[Any]:
+        found = []
+        for ask in asked:
+            total: Any = 0
+            for shard, mine in zip(shards, own, strict=True):
+                total = total + work(shard, *self._own(mine), ask[0], *shared)
+            found.append(finish(total, *ask))
+        return found
+
+    def released(self, kept: Kept, heights: list[int]) -> Any:
+        from .far import in_files
+
+        example = kept.parts[0].arrays()[0]
+        return in_files(kept, heights, example.shape[1], example.dtype)
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -394,7 +394,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
             index = numbers(self, index)
         if isinstance(index, (tuple, list)):
-            example = self.factors_.blocks[0]
+            example = self.factors_.blocks[-1]  # the first may be elsewhere
             xp, there = array_namespace(example), device(example)
             given = list(map(taken_in, index))
             if not all(is_torch_array(i) and is_torch_array(example) and i.ndim for i in given):

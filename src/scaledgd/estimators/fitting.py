@@ -20,7 +20,7 @@ from ..ambient import Ambient
 from ..factors import Bordered, Factors, LowRank
 from ..growth import grown, widened
 from ..initialize import spectral
-from ..linalg import epsilon, sketched_svd
+from ..linalg import blank, epsilon, fix_signs, sketched_svd
 from ..losses import Squared
 from ..methods import Alternating, NonNegative, ScaledLBFGS
 from ..problems import Observed
@@ -41,6 +41,9 @@ Array = Any
 SWEEPING = 60_000_000
 """Entries times columns, summed over sweeps, beyond which nonnegative factors need not settle
 as well."""
+
+AFAR = 20
+"""Connected parts of the data, the largest ones, that are aligned where rows are on a cluster."""
 
 ROUNDS = 0
 """Power iterations of the spectral start; more would fit sampling noise."""
@@ -103,7 +106,7 @@ class _Unformed(Ambient):
 
     def _gradient(self, V: Array, k: int) -> Array:
         xp, modes = array_namespace(V), self.factors.modes
-        nothing = xp.zeros((modes[k].shape[0], V.shape[1]), dtype=V.dtype, device=device(V))
+        nothing = blank(modes[k], V.shape[1])
         wider = [xp.concat([modes[k], nothing], axis=1), xp.concat([modes[1 - k], V], axis=1)]
         F = LowRank(*(wider if k == 0 else wider[::-1]))
         gradient = self.problem.operator.squares_and_gradient(F, self.problem.y, k)[1]
@@ -307,17 +310,38 @@ def aligned_components(state: State, data: LocalObservations) -> State:
     xp, r = array_namespace(F.L), F.rank
     labels = data.component_labels()
     seen = host(data.counts(0)) > 0
+    if getattr(F.L, "far", False):
+        fresh = state.moved(F.with_blocks(_aligned_afar(F, labels, seen)))
+        return fresh.remembering(Posterior.first(table_factors(fresh), current(state).noise))
     L, R = (host(B).copy() for B in F.blocks)
     for part in np.unique(labels[0][seen]):
         rows, columns = labels[0] == part, labels[1] == part
         if min(rows.sum(), columns.sum()) >= r:
             U, s, V = singular(Bordered(L[rows, :r], R[columns, :r]))
-            root = np.sqrt(s)[None, :]
+            root = np.sqrt(s)[None, :] * fix_signs(V)[None, :]  # or chance would join the parts
             L[rows, :r], R[columns, :r] = U * root, V * root
     blocks = tuple(xp.asarray(B, device=device(F.L)) for B in (L, R))
     fresh = state.moved(F.with_blocks(blocks))
     noise = current(state).noise
     return fresh.remembering(Posterior.first(table_factors(fresh), noise))
+
+
+def _aligned_afar(F: Bordered, labels: list[Any], seen: Any) -> tuple[Array, ...]:
+    """The same where rows cannot be picked out: others are zero, and of the parts some are done."""
+    xp, r, blocks = array_namespace(F.L), F.rank, list(F.blocks)
+    parts, counts = np.unique(labels[0][seen], return_counts=True)
+    for part in parts[np.argsort(-counts, kind="stable")][:AFAR]:
+        inside = [(side == part)[:, None] for side in labels]
+        if min(side.sum() for side in inside) < r:
+            continue
+        alone = (xp.where(m, B[:, :r], 0.0) for m, B in zip(inside, blocks, strict=True))
+        U, s, V = singular(Bordered(*alone))
+        root = xp.sqrt(s)[None, :] * fix_signs(V)[None, :]
+        blocks = [
+            xp.concat([xp.where(m, new * root, B[:, :r]), B[:, r:]], axis=1)
+            for m, new, B in zip(inside, (U, V), blocks, strict=True)
+        ]
+    return tuple(blocks)
 
 
 # ---- a ridge that is given, and nonnegative factors

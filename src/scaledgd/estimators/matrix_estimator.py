@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import is_torch_array
 from sklearn import get_config
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -265,7 +265,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         scaled, F = known.apply(normal), empty(normal, choice, known)
         typical = (scaled.medians(1) if robust else scaled.means(1))[:, None]
         if center == "none":
-            even = array_namespace(typical).zeros_like(scaled.counts(0))[:, None] + 1
+            even = scaled.blank(0, 1) + 1
             F = replace(F, L=even, R=typical if not plain else abs(typical))
         elif center == "columns":
             F = replace(F, R=typical)

@@ -176,14 +176,13 @@ class MatrixModel(EntrywiseModel):
 
     def solve_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
         """Return scores and offsets of rows, each a function of that row alone."""
-        xp, R = array_namespace(self.factors.R), self.factors.R
+        R = self.factors.R
         data = self.normalised(data)
         known = self.scales.for_rows(data)
         data = known.apply(data)
         n, q = data.shape[0], R.shape[1] - self.choice.columns + self.choice.rows
-        blank = xp.zeros_like(data.counts(0))[:, None]
-        L = xp.concat([blank] * q, axis=1) if q else blank[:, :0]
-        u = 1 + 0 * blank[:, 0] if known.rows is None else 1 / known.rows
+        L = data.blank(0, q)
+        u = data.blank(0, 1)[:, 0] + (1 if known.rows is None else 1 / known.rows)
         F = Bordered(L, R, u if self.choice.columns else None, self.factors.v)
         if not q or not n or not data.size:
             return F, known

@@ -65,6 +65,15 @@ class Observations(ABC):
         """Return observations that nobody else can change."""
         return self
 
+    def blank(self, mode: int, width: int) -> Array:
+        """Return zeros of shape (n, width), with a row for every slice of a mode."""
+        zeros = array_namespace(self.example).zeros_like(self.counts(mode))[:, None]
+        return (
+            zeros[:, :width]
+            if width < 2
+            else array_namespace(zeros).concat([zeros] * width, axis=1)
+        )
+
     @abstractmethod
     def counts(self, mode: int) -> Array:
         """Return the number of entries in every slice of a mode, as floats."""

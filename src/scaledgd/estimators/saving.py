@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from array_api_compat import is_torch_array
 from sklearn.utils import check_random_state
 
 from .. import files
+from ..distributed import far
+from ..distributed.far import FarModel
 from ..distributed.labelling import Names
 from ..distributed.remembered import RememberedObservations
 from ..files import FileError
@@ -71,14 +74,19 @@ def save(estimator: LowRankEstimator, path: str | os.PathLike[str]) -> None:
     }
     if known.get("_names") is not None:
         tree["labels"] = [pack(name.packed()) for name in known["_names"]]
+    if isinstance(known["_model"], FarModel):
+        far.save(path, tree, known["_model"], __version__)
+        return
     files.write(path, tree, "model", __version__)
 
 
 def _without_source(model: Any) -> Any:
     """The model, without the collection that its entries could be read from again."""
     data = getattr(model, "observations", None)
+    if isinstance(model, FarModel):
+        model = replace(model, rows=None)
     if isinstance(data, RememberedObservations):
-        return model.with_same_fit(observations=data.without_source())
+        return replace(model, observations=data.without_source())
     return model
 
 
@@ -109,9 +117,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> bool(np.allclose(sg.load(path).reconstruct(), X))
     True
     """
-    tree = files.read(path, "model")
+    folder = Path(path) if os.path.isdir(path) else None
+    tree = files.read(path if folder is None else folder / "model.npz", "model")
     try:
-        return _revived(converted(tree))
+        return _revived(converted(tree), folder)
     except Exception as error:
         raise FileError(f"{os.fspath(path)} does not hold a model: {error}") from None
 
@@ -130,7 +139,7 @@ def brought_to_host(estimator: Any) -> Any:
     return estimator
 
 
-def _revived(tree: Any) -> LowRankEstimator:
+def _revived(tree: Any, folder: Path | None = None) -> LowRankEstimator:
     name = tree["estimator"]
     if name not in ESTIMATORS:
         raise FileError(f"there is no estimator {str(name)[:40]!r}")
@@ -143,6 +152,12 @@ def _revived(tree: Any) -> LowRankEstimator:
     for family, made in MODELS:
         must(not isinstance(estimator, family) or isinstance(model, made), "no model")
     model.validate()
+    must(isinstance(model, FarModel) == (folder is not None), "rows")
+    if folder is not None:
+        heights, r = tree["heights"], model.right.shape[1]
+        must(int(heights.sum()) == model.observations.shape[0], "rows")
+        rows = far.loaded_rows(folder, heights, r + 2, model.right.dtype)
+        model = replace(model, rows=rows)
     robust = isinstance(estimator, (RobustPCA, TensorRobustPCA))
     must(not robust or model.threshold is not None, "the threshold")
     _check_kind(kind, model)
@@ -154,7 +169,7 @@ def _revived(tree: Any) -> LowRankEstimator:
     if tree.get("labels") is not None:
         must(len(tree["labels"]) == 2, "the labels")
         estimator._names = tuple(Names.unpacked(unpack(one)) for one in tree["labels"])
-        must([len(x.labels) for x in estimator._names] == list(model.factors.shape), "the labels")
+        must([len(x.labels) for x in estimator._names] == list(estimator.factors_.shape), "labels")
     estimator.history_ = records(tree["history"])
     _check_run(estimator)
     if tree["names"] is not None:

@@ -153,13 +153,13 @@ def empty(data: Observations, choice: Choice, known: Scales | None = None) -> Bo
     Offsets are additive in the units of the data. If the data are divided by scales, the
     vectors that multiply the offsets are divided by them too.
     """
-    xp = array_namespace(data.example)
-    zeros = [xp.zeros_like(data.counts(k)) for k in (0, 1)]
+    zeros = [data.blank(k, 1) for k in (0, 1)]
     scale = (None, None) if known is None else (known.rows, known.columns)
-    u, v = (z + 1 if d is None else 1 / d for z, d in zip(zeros, scale, strict=True))
+    ones = (z[:, 0] + (1 if d is None else 1 / d) for z, d in zip(zeros, scale, strict=True))
+    u, v = ones
     return Bordered(
-        zeros[0][:, None][:, : int(choice.rows)],
-        zeros[1][:, None][:, : int(choice.columns)],
+        zeros[0][:, : int(choice.rows)],
+        zeros[1][:, : int(choice.columns)],
         u if choice.columns else None,
         v if choice.rows else None,
     )

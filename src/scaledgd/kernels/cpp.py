@@ -333,7 +333,7 @@ class CppPattern(ArrangedPattern, SciPyPattern):
         arrays = x, y, M, system.variance, system.ridge, system.own, system.given, root
         if len(self.shape) != 2 or (self.dense and root is None) or not suits(*arrays):
             return None
-        sizes = _sizes(M, system.ridge)
+        sizes = sizes_of(M.T @ M, system.ridge)
         if sizes is None:
             return None
         found = C.update_rows(
@@ -378,12 +378,12 @@ class CppPattern(ArrangedPattern, SciPyPattern):
         return WholeUpdate(*found[:3], Sums(*found[3:]))
 
 
-def _sizes(M: Array, ridge: Array) -> Array | None:
-    """Return the diagonal of the Gram matrix of the rows of M, if M is good as it comes.
+def sizes_of(G: Array, ridge: Array) -> Array | None:
+    """Return the diagonal of a Gram matrix, if what it is of is good as it comes.
 
-    That is, if a system of its rows needs no other coordinates to be solved accurately.
+    That is, if a system of those vectors needs no other coordinates to be solved accurately.
     """
-    G = (M.T @ M).astype(np.float64)
+    G = G.astype(np.float64)
     sizes = np.ascontiguousarray(np.diagonal(G))
     whole = G + np.diag(ridge.astype(np.float64))
     # one after the other: products of tiny numbers vanish

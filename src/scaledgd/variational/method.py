@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, device
 from .. import checks
 from ..factors import Bordered, LowRank
 from ..initialize import Seed
-from ..linalg import epsilon, is_complex, smallest
+from ..linalg import blank, epsilon, is_complex, smallest
 from ..problems import Observed, Problem
 from ..state import Found, State
 from . import diagonal, full
@@ -224,8 +224,8 @@ def joint(
 
         offsets = start
         if offsets is None:
-            blank = (xp.zeros((n, 0), dtype=like.dtype, device=there) for n in problem.shape)
-            offsets = Bordered(*blank)
+            none = (xp.zeros((n, 0), dtype=like.dtype, device=there) for n in problem.shape)
+            offsets = Bordered(*none)
         r = offsets.rank
         left = variance
         if left is None:
@@ -238,7 +238,7 @@ def joint(
         # L is solved for first, whatever it is
         L, R = offsets.blocks
         blocks = (
-            _columns(L, r, xp.zeros((L.shape[0], rank), dtype=like.dtype, device=there)),
+            _columns(L, r, blank(L, rank)),
             _columns(R, r, random(R.shape[0], math.sqrt(each))),
         )
         F = offsets.with_blocks(blocks)

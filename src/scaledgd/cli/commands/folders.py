@@ -303,15 +303,23 @@ def _write(
     """Fill what is missing and write it; return how many labels were never seen with a value."""
     from dask import delayed
 
+    from ...distributed.far import by_parts, is_far, with_typical
     from ...distributed.lazy import light
 
-    sides = Fitted(light(fitted.model), None, 0.0, (), fitted.clip, False)
-    lookup = delayed(sides, traverse=False)
-    parts = frame.to_delayed()
+    parts, model = frame.to_delayed(), fitted.model
     names_of_files = [str(folder / f"part-{k:05d}.parquet") for k in range(len(parts))]
+    labels = delayed(model._names, traverse=False)
+    asked = [delayed(_asked, nout=2)(part, names, labels) for part in parts]
+    if is_far(model):
+        ends = model.factors_.shape
+        pairs = [delayed(_or_typical, nout=2)(index, ends) for index in asked]
+        values = by_parts(*with_typical(model), [(pair[0], pair[1]) for pair in pairs])
+    else:
+        near = delayed(Fitted(light(model), None, 0.0, (), None, False), traverse=False)
+        values = [delayed(_estimated)(near, index) for index in asked]
     done = [
-        delayed(_filled)(part, names, lookup, plausible, path)
-        for part, path in zip(parts, names_of_files, strict=True)
+        delayed(_filled)(part, names, index, found, plausible, fitted.clip, path)
+        for part, index, found, path in zip(parts, asked, values, names_of_files, strict=True)
     ]
     import dask
 
@@ -319,28 +327,40 @@ def _write(
     return tuple(len(set().union(*(one[k] for one in found))) for k in (0, 1))
 
 
+def _asked(part: Any, names: tuple[str, str, str], labels: Any) -> tuple[Array, Array]:
+    """The rows and columns of what a part of the frame lacks; −1 for those that are not known."""
+    wanted = part[part[names[2]].isna().to_numpy()]
+    i, j = (side.numbers(wanted[name]) for side, name in zip(labels, names[:2], strict=True))
+    return i, j
+
+
+def _or_typical(index: tuple[Array, Array], ends: tuple[int, int]) -> tuple[Array, Array]:
+    i, j = (np.where(x < 0, end, x) for x, end in zip(index, ends, strict=True))
+    return i, j
+
+
+def _estimated(fitted: Fitted, index: tuple[Array, Array]) -> Array:
+    return fitted.at(*index) if len(index[0]) else np.zeros(0)
+
+
 def _filled(
     part: Any,
     names: tuple[str, str, str],
-    fitted: Fitted,
+    index: tuple[Array, Array],
+    new: Array,
     plausible: Plausible | None,
+    clip: Any,
     path: str,
 ) -> tuple[set[Any], set[Any]]:
     """Write a part of the frame with its holes filled; return the labels that are not known."""
     value = names[2]
     at = np.flatnonzero(part[value].isna().to_numpy())
     wanted = part.iloc[at]
-    sides, unknown = [], []
-    for side, name in zip(fitted.model._names, names[:2], strict=True):
-        places = side.numbers(wanted[name])
-        sides.append(places)
-        unknown.append(set(wanted[name][places < 0]))
+    unknown = [set(wanted[name][i < 0]) for name, i in zip(names[:2], index, strict=True)]
     if len(at):
         values = part[value].to_numpy(dtype=np.float64, na_value=np.nan).copy()
-        new = fitted.at(*sides)
-        if plausible is not None:
-            new = fitted._clipped(plausible.values(new[:, None])[:, 0])
-        values[at] = new
+        new = new if plausible is None else plausible.values(new[:, None])[:, 0]
+        values[at] = new if clip is None else np.clip(new, *clip)
         part = part.assign(**{value: values})
     part.to_parquet(path, index=False)
     return unknown[0], unknown[1]
