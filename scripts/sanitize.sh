@@ -7,13 +7,14 @@
 # takes long and runs with the widest, because threads do not depend on it. The loops are compiled
 # once for every instruction set and chosen when they are loaded: SCALEDGD_INSTRUCTIONS forces
 # baseline, wide (AVX2) or widest (AVX-512), and a processor without one of them runs the next
-# best. Random fits follow the tests, FITS of them (20 by default) per instruction set. Needs GCC,
-# CMake, Ninja, nanobind and pytest; set PYTHON to use another interpreter.
+# best. Random fits follow the tests, FITS of them (20 by default) per instruction set, others for
+# each. Needs GCC, CMake, Ninja, nanobind and pytest; set PYTHON to use another interpreter.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python}
 work=$(mktemp -d)
 cd "$root"
+first=0
 trap 'rm -rf "$work"' EXIT
 tests=(tests/test_kernels*.py tests/test_blocks*.py)
 
@@ -51,11 +52,12 @@ for kind in "${@:-address thread}"; do
         LD_PRELOAD=$preload "$python" -m pytest -q -n 0 -p no:cacheprovider "${tests[@]}" "${chosen[@]}"
         # answers are slow here, and judged elsewhere: only the end of a process counts
         found="$work/fits-$sanitizer-$instructions"
-        LD_PRELOAD=$preload "$python" -m benchmarks.trust --count "${FITS:-20}" --record "$found" \
-          >"$work/log" 2>&1 || true
+        LD_PRELOAD=$preload "$python" -m benchmarks.trust --count "${FITS:-20}" --first "$first" \
+          --record "$found" >"$work/log" 2>&1 || true
         if grep '"crash"' "$found"; then cat "$work/log"; exit 1; fi
         echo "$(wc -l <"$found") random fits"
       )
+      first=$((first + ${FITS:-20}))
     done
   done
 done
