@@ -37,6 +37,9 @@ for kind in "${@:-address thread}"; do
     cp -r "$root/src/scaledgd" "$work/src-$sanitizer/"
     rm -f "$work/src-$sanitizer"/scaledgd/kernels/_compiled*.so
     cp "$work/$sanitizer"/_compiled*.so "$work/src-$sanitizer/scaledgd/kernels/"
+    # an editable install would import what it was built from, without sanitizers
+    echo 'import sys; sys.meta_path[:] = [f for f in sys.meta_path if "scaledgd" not in type(f).__module__]' \
+      >"$work/src-$sanitizer/sitecustomize.py"
     preload=
     for library in "${libraries[@]}" libstdc++.so; do
       preload+="$(g++ -print-file-name="$library") "
@@ -49,6 +52,9 @@ for kind in "${@:-address thread}"; do
         export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
         export UBSAN_OPTIONS=print_stacktrace=1
         export TSAN_OPTIONS=halt_on_error=1:exitcode=66:die_after_fork=0
+        LD_PRELOAD=$preload "$python" -c '
+import sys, scaledgd.kernels.cpp as cpp
+sys.exit(None if cpp.C.__file__.startswith(sys.argv[1]) else "not the kernels with sanitizers")' "$work"
         LD_PRELOAD=$preload "$python" -m pytest -q -n 0 -p no:cacheprovider "${tests[@]}" "${chosen[@]}"
         # answers are slow here, and judged elsewhere: only the end of a process counts
         found="$work/fits-$sanitizer-$instructions"
