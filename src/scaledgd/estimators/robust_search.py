@@ -230,12 +230,14 @@ class _Part:
         first = self.errors[: errors.shape[0]]
         if session.out_of_time or not better(errors, first):
             return None
+        useless = better(self.medians[: errors.shape[0]], errors)
         reading, state, scaled = _without_offsets(whole, data)
         timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
         noise = timed.model.noise
         threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
-        return TableFit(replace(reading, trail=trail), state, None, threshold, timed)
+        found = TableFit(replace(reading, trail=trail), state, None, threshold, timed)
+        return doubted(found) if useless else found
 
 
 def _has_posterior(found: TableFit) -> bool:
