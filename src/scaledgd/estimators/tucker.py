@@ -238,7 +238,7 @@ def _noisy(
     """Find a ridge from the noise, and the ranks that the noise does not explain."""
     F, values = spectra(tucker_factors(state))
     noise = _noise(state, data, F.ranks)
-    share, rounds, sweeps = (1e-3, most, 200) if session.tol < QUICK else (1e-2, 2, 30)
+    share, rounds, sweeps = (1e-3, most, 100) if session.tol < QUICK else (1e-2, 2, 30)
     for _ in range(rounds):
         kept = supported(values, F.ranks, data, noise)
         smaller = kept != F.ranks
