@@ -57,7 +57,8 @@ def calls(dtype):
         "whole_rows": lambda: C.whole_rows(
             side, R, spread, [*range(Q)], x, y, None, [*range(Q)], ones, 0.5
         ),
-        "conjugate gradients": lambda: C.solve_rows(*given, *plain, 1e-10, 3, 0.0, False)[0],
+        "turned": lambda: C.turned(np.repeat(spread, 60, axis=0), eye + R[:Q]),
+        "solve_rows by steps": lambda: C.solve_rows(*given, *plain, 1e-10, 3, 0.0, False)[0],
         "outer_sums": lambda: C.outer_sums(cube, [R, third], y),
         "tucker_values": lambda: C.tucker_values([i, i % 7, j], small, [third, R], y),
         "dense by rows": lambda: C.dense(x, Rt, whole, kept, True, 0),
@@ -69,6 +70,15 @@ def calls(dtype):
         "within": lambda: C.within(whole, 0.5),
         "kept_squares": lambda: C.kept_squares(whole, kept),
     }
+
+
+SERIAL = {"nothing", "distinct", "parts", "fail_at", "get_num_threads", "set_num_threads"}
+
+
+def test_no_kernel_is_left_out():
+    names = {name for name in vars(C) if not isinstance(getattr(C, name), (type, str, int))}
+    there = {name for name in names if not name.startswith("_")}
+    assert there - SERIAL == {name.split(" ")[0] for name in calls(np.float64)}
 
 
 def flat(found):

@@ -212,6 +212,23 @@ def test_sweeps_with_whole_covariances_are_those_of_the_array_api(
         assert np.abs(C - D).max(initial=0) <= 100 * tol * np.abs(D).max(initial=0)
 
 
+@pytest.mark.parametrize("q", [0, 1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 24, 33])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_covariances_are_turned_on_both_sides(dtype, q):
+    rng = np.random.default_rng(q)
+    for n in (0, 1, 37):
+        whole = rng.standard_normal((n, q, q)).astype(dtype)
+        whole, M = whole + whole.transpose(0, 2, 1), rng.standard_normal((q, q)).astype(dtype)
+        found, expected = C.turned(whole, M), np.float64(M).T @ np.float64(whole) @ np.float64(M)
+        assert found.dtype == np.dtype(dtype)
+        assert found.shape == whole.shape
+        error = np.abs(found - expected).max(initial=0)
+        assert error <= 100 * np.finfo(dtype).eps * np.abs(expected).max(initial=0)
+    if q:
+        with pytest.raises(ValueError, match="does not fit"):
+            C.turned(whole, M[:, 1:].copy())
+
+
 def test_exact_data_leave_no_noise():
     """What is left is a difference of sums, and must not end where rounding begins."""
     problem, truth = sg.datasets.matrix_completion(90, 80, rank=3, kappa=10, p=0.5, rng=0)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.trust import __main__ as trust
-from benchmarks.trust import instances
+from benchmarks.trust import instances, judge
 from benchmarks.trust.instances import ESTIMATORS, REGRESSORS, Recipe, determined, drawn, made
 from benchmarks.trust.judge import clear, errors, opinion, simple, verdict
 from benchmarks.trust.shrink import shrunk, simpler
@@ -89,6 +90,27 @@ def test_a_column_of_nothing_but_noise_does_not_outweigh_the_others():
     assert found["error"] < found["means"]
 
 
+def test_columns_of_unlike_scale_are_judged_in_two_ways():
+    recipe = Recipe(shape=(40, 5), spread=4.0, seen=0.5, seed=4)
+    data = made(recipe)
+    sizes = np.std(data.truth, axis=0)
+    for column, name in ((np.argmin(sizes), ""), (np.argmax(sizes), "plain ")):
+        wrong = data.truth + 10 * sizes * (np.arange(5) == column)
+        found = errors(recipe, data, wrong)
+        assert opinion({**GOOD, **found, "constant": 0.0}) == ["bad, determined"]
+        assert found[f"{name}error"] > 1.1 * found[f"{name}means"]
+    assert "plain error" not in errors(replace(recipe, spread=0.0), data, data.truth)
+
+
+def test_only_warnings_of_ours_speak_of_an_answer(monkeypatch):
+    def answer(recipe, data):
+        warnings.warn("something else", FutureWarning, stacklevel=1)
+        return {"error": 2.0, "means": 1.0, "offsets": 1.0, "finite": True}
+
+    monkeypatch.setattr(judge, "_answer", answer)
+    assert verdict(Recipe(shape=(30, 20)))["failures"] == ["bad, determined"]
+
+
 @pytest.mark.parametrize(
     ("change", "failures"),
     [
@@ -97,6 +119,8 @@ def test_a_column_of_nothing_but_noise_does_not_outweigh_the_others():
         ({"error": 1.2, "determined": False}, ["bad"]),
         ({"error": 1.2, "warned": True}, []),
         ({"error": 1.05}, []),
+        ({"plain error": 1.2, "plain means": 1.0}, ["bad, determined"]),
+        ({"plain error": 0.2, "plain means": 1.0}, []),
         ({"finite": False}, ["not finite"]),
         ({"constant": 1.0}, ["constant"]),
     ],

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import scaledgd as sg
 from scaledgd.estimators.diagnostics import DataWarning
+from scaledgd.estimators.journal import Journal
 from scaledgd.estimators.local_observations import LocalObservations
+from scaledgd.estimators.session import Session
+from scaledgd.estimators.tensor_vouching import opinion
+from scaledgd.estimators.units import unlike_columns
 from scaledgd.estimators.vouching import DOUBT, OFFSETS, determinable, middles, own_units
 from scaledgd.variational import Posterior
 from scaledgd.variational.posterior import HOLD
@@ -428,3 +433,76 @@ def test_a_loss_that_vanished_and_came_back_has_no_rate():
     history = [{"value": value} for value in (1.0, 0.0, 1e-20)]
     assert np.isnan(rate(history, over=1))
     assert rate(history[:1] * 2, over=1) == 1.0
+
+
+# ---- what is said only where it is true
+
+
+def test_columns_of_unlike_scale_are_no_outliers():
+    """With one threshold for all columns, what is ordinary in large ones was rejected."""
+    rng = np.random.default_rng(0)
+    truth, X = noisy((60, 80), 2, 0.3)
+    unit = 10 ** rng.uniform(-1.5, 1.5, 80)
+    wrong = rng.random(X.shape) < 0.03
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = sg.RobustPCA(random_state=0).fit(unit * (X + 20 * wrong))
+    assert model.rank_ == 2
+    assert model.scale_ == "columns"
+    assert model.outliers_.nnz < 0.06 * X.size
+    assert np.sqrt(np.mean((model.reconstruct() / unit - truth) ** 2)) < 0.15
+
+
+def test_few_entries_do_not_make_columns_unlike():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((60, 80)) < 0.08, rng.standard_t(2, (60, 80)), np.nan)
+    data = LocalObservations(np.nonzero(np.isfinite(X)), X[np.isfinite(X)], X.shape)
+    assert not unlike_columns(data, robust=True)
+    whole = rng.standard_t(2, (60, 80)) * 10 ** rng.uniform(-1.5, 1.5, 80)
+    assert unlike_columns(observed(whole), robust=True)
+    assert not unlike_columns(observed(whole.T.copy()), robust=True)
+
+
+def test_time_that_is_up_before_the_judgement_is_spoken_of():
+    session = Session.begin(1e-9, 500, 0.0, Journal(None, {}))
+    session.ended()
+    assert not session.outcome.converged
+    assert "before the fit was compared with simpler ones" in session.outcome.status
+    unlimited = Session.begin(1e-9, 500, None, Journal(None, {}))
+    unlimited.ended()
+    assert unlimited.outcome.converged
+
+
+def test_advice_names_the_limit_that_was_met():
+    X = noisy((60, 30), 2, 0.1)[1]
+    for options, wanted in (({"max_iter": 1}, "raise max_iter"), ({"max_time": 0}, "max_time")):
+        with pytest.warns(ConvergenceWarning, match=wanted) as caught:
+            sg.MatrixCompletion(2, **options).fit(X)
+        said = " ".join(str(w.message) for w in caught)
+        assert ("raise max_iter" in said) == ("max_iter" in options)
+    session = Session.begin(1e-9, 500, None, Journal(None, {}))
+    problem = observed(X).problem()
+    session.solve(problem, sg.spectral(2), sg.ScaledGD(), [], 3)
+    assert session.outcome.status.startswith("made 3 updates, the most of this stage,")
+
+
+def test_few_measurements_are_too_few_to_judge_by():
+    rng = np.random.default_rng(0)
+    A, coefficient = rng.standard_normal((15, 3, 2)), np.outer([1, 2, 3], [1, -1])
+    y = np.tensordot(A, coefficient, 2)
+    with pytest.warns(DataWarning, match="15 measurements are too few"):
+        sg.MatrixRegressor(1, random_state=0).fit(A, y + 0.1 * rng.standard_normal(15))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sg.MatrixRegressor(1, random_state=0).fit(A, y)
+
+
+def test_a_fit_that_misses_what_medians_predict_is_wrong_there():
+    """Errors count no more than gross ones only where medians are far off, too."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 10))
+    test = LocalObservations(np.unravel_index(np.arange(0, 400, 2), X.shape), X.flat[::2], X.shape)
+    pairs = [(observed(X), test)]
+    missed = np.where(np.arange(200) < 8, 100.0, 0.5)
+    assert opinion(missed, pairs, "none", robust=True)
+    assert not opinion(np.full(200, 0.5), pairs, "none", robust=True)

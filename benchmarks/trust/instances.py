@@ -264,6 +264,10 @@ def made(recipe: Recipe) -> Data:
     free = recipe.rank * (sum(recipe.shape) - recipe.rank) + (
         sum(recipe.shape) if recipe.offset else 0
     )
+    if recipe.offset and recipe.spread:
+        # what columns are multiplied by makes products of offsets
+        rank = recipe.rank + len(recipe.shape)
+        free = rank * max(1, sum(recipe.shape) - rank)
     deviation = float(np.std(truth)) or 1.0
     truth = truth / deviation
     for axis, n in enumerate(recipe.shape if recipe.offset else ()):
@@ -364,12 +368,11 @@ def determined(recipe: Recipe, data: Data) -> bool:
     Where some are grossly wrong, they are so in every slice for less than a third.
     """
     count = int(data.seen.sum())
-    alike = not recipe.spread and not recipe.heavy
     return (
         count >= 3 * max(data.free, 1)
         and recipe.noise < 1
         and recipe.rank > 0
-        and alike
+        and not recipe.heavy
         and _each_line(data, recipe.rank + 2)
         and (not recipe.outliers or _mostly_right(recipe, data))
         and math.log10(max(recipe.noise, 1e-300)) < -recipe.decay + 0.5
@@ -379,8 +382,11 @@ def determined(recipe: Recipe, data: Data) -> bool:
 def _mostly_right(recipe: Recipe, data: Data) -> bool:
     """Whether less than a third of the entries of every slice are grossly wrong."""
     off = np.abs((data.given - data.truth) / recipe.scale)
-    level = np.nanstd(data.truth / recipe.scale) * (4 + 4 * recipe.noise)
-    wrong = np.where(data.seen, off > level + 1, False)
+    truth = data.truth / recipe.scale
+    level = np.std(truth) * (4 + 4 * recipe.noise) + 1
+    if recipe.spread:  # every column has a size of its own
+        level = np.std(truth, axis=tuple(range(truth.ndim - 1))) * (4 + 4 * recipe.noise)
+    wrong = np.where(data.seen, off > level, False)
     for axis in range(wrong.ndim):
         others = tuple(k for k in range(wrong.ndim) if k != axis)
         if np.any(3 * wrong.sum(axis=others) >= data.seen.sum(axis=others)):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
 import scaledgd as sg
 import scaledgd.estimators  # so that the time of the first fit is not that of imports
@@ -27,6 +28,8 @@ WORSE = 1.1
 """Ratio to the error of column means from which on an answer is bad."""
 FEW = 20
 """Entries that say too little."""
+SPOKEN = (sg.DataWarning, ConvergenceWarning)
+"""Warnings that speak of an answer. Those of other libraries do not."""
 ROUNDING = 1e-6
 """Error, as a share of the size of the data, below which nothing is bad."""
 
@@ -61,12 +64,13 @@ def verdict(recipe: Recipe) -> dict[str, Any]:
     found["cpu"] = round(time.process_time() - began, 2)
     if found["cpu"] > SECONDS and "slow" not in failures:
         failures.append("slow")
-    ours = [str(w.message) for w in caught if not issubclass(w.category, RuntimeWarning)]
+    ours = [w for w in caught if issubclass(w.category, SPOKEN)]
     numeric = [w for w in caught if issubclass(w.category, RuntimeWarning)]
     if numeric:
         failures.append("RuntimeWarning")
         found["runtime_warning"] = f"{numeric[0].message} ({_short(numeric[0].filename)})"
     found["warned"] = bool(ours)
+    found["said"] = [f"{w.category.__name__}: {w.message}"[:150] for w in ours]
     failures += opinion(found)
     return json.loads(json.dumps({**found, "failures": failures}))  # type: ignore[no-any-return]
 
@@ -78,7 +82,11 @@ def opinion(found: dict[str, Any]) -> list[str]:
     failures = []
     if not found["finite"]:
         failures.append("not finite")
-    elif found["error"] > WORSE * found["means"] + ROUNDING and not found["warned"]:
+    elif not found["warned"] and any(
+        found[f"{how}error"] > WORSE * found[f"{how}means"] + ROUNDING
+        for how in ("", "plain ")
+        if f"{how}error" in found
+    ):
         failures.append("bad, determined" if found["determined"] else "bad")
     if found.get("constant", 0.0) > 0:
         failures.append("constant")
@@ -202,9 +210,10 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
     """Return errors of an estimate and of simple ones, as shares of the size of the truth.
 
     They are those of entries that were not seen; of all, if few were not seen or some are wrong.
-    Columns count equally, each in units of what is observed of it, truth and noise: a column
-    without any truth of its own would outweigh all others. Simple estimates are medians where
-    errors are expected.
+    Simple estimates are medians where errors are expected. Where columns are of unlike scale,
+    there are two of each. One counts columns equally, each in units of what is observed of it,
+    truth and noise: a column without any truth of its own would outweigh all others. The other
+    ("plain") has no such units, so that large columns decide.
     """
     judged = ~data.seen
     if recipe.robust or judged.sum() < FEW:
@@ -215,16 +224,15 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
         unit = np.hypot(np.std(data.truth / recipe.scale, axis=0), data.noise / recipe.scale)
         unit = np.where(unit > 0, unit, typical)
 
-    def size(off: Array) -> float:
+    def size(off: Array, unit: Array) -> float:
         return float(np.sqrt(np.mean((off / recipe.scale / unit)[judged] ** 2)))
 
     with np.errstate(all="ignore"):
         columns, both = simple(data.given.astype(float), recipe.robust, recipe.scale)
-        found = {
-            "error": size(estimate - data.truth),
-            "means": size(columns - data.truth),
-            "offsets": size(both - data.truth),
-        }
+        all_of = {"error": estimate, "means": columns, "offsets": both}
+        found = {name: size(x - data.truth, unit) for name, x in all_of.items()}
+        if recipe.spread:
+            found |= {f"plain {name}": size(x - data.truth, typical) for name, x in all_of.items()}
         if recipe.estimator == "MatrixCompletion" and not recipe.robust:
             found["constant"] = _constants(recipe, data, estimate)
     return {k: float(f"{v:.4g}") for k, v in found.items()}

@@ -77,6 +77,14 @@ def failed(line: Line) -> bool:
     return bool(set(line["failures"]) - HARMLESS)
 
 
+def asked_for(line: Line) -> bool:
+    """Whether all that a warning says is that a limit was met which was asked for."""
+    asked = line["recipe"].get("options", {})
+    said = line.get("said", ())
+    limited = "max_iter" in asked or "max_time" in asked
+    return limited and bool(said) and all(x.startswith("ConvergenceWarning") for x in said)
+
+
 def shown(line: Line) -> str:
     """Return a row of the table of failures."""
     ratio = ""
@@ -110,6 +118,13 @@ def table(lines: list[Line]) -> list[str]:
         f"{warned} with a warning, {counts['refused']} refused with a sentence, "
         f"{counts['skipped']} skipped for want of a library"
     )
+    for words, some in (("determined", True), ("other", False)):
+        said = [line for line in answered if line["warned"] and line["determined"] == some]
+        limited = sum(map(asked_for, said))
+        rows.append(
+            f"{len(said)} {words} answers with a warning, {limited} of them of nothing but a limit "
+            "that was asked for"
+        )
     for name in CLASSES:
         allowed = ""
         if name == "bad" and counts[name]:

@@ -28,7 +28,7 @@ def shown(text: object, most: int = 40) -> str:
 
 
 REWORDED = (
-    (r"; raise max_iter .*", "; the estimates may be rough"),
+    (r"; raise max_(iter|time).*", "; the estimates may be rough"),
     (r"made max_iter=(\d+) updates", r"made \1 updates"),
     (r'set (center|scale)="(\w+)"', r"use --\1 \2"),
     (r"use predict_entries\(index\) for the entries you need", "use --predict for some of them"),

@@ -219,6 +219,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             session.shared.watch = self._watch(shown, context, known, kind, X, y)
             try:
                 found = self._search(session, known, again, seed, rng)
+                session.ended()
             except KeyboardInterrupt as error:
                 journal.close()
                 found, stopped = self._salvaged(session, known), error
@@ -348,11 +349,11 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         self.n_iter_ = max(1, len(outcome.history) - 1)
         log.info("%s: %s", type(self).__name__, outcome.status)
         if not outcome.converged and loud:
-            warn(
-                f"not converged: {outcome.status}; raise max_iter (now {self.max_iter}) or "
-                f"max_time, or loosen tol (now {self.tol:g})",
-                ConvergenceWarning,
-            )
+            advice = f"raise max_iter (now {self.max_iter})"
+            if "max_iter=" not in outcome.status:
+                advice = "raise max_time" if "time limit" in outcome.status else ""
+            advice = f"; {advice}, or loosen tol (now {self.tol:g})" if advice else ""
+            warn(f"not converged: {outcome.status}{advice}", ConvergenceWarning)
 
     # ---- questions to a fitted model
 

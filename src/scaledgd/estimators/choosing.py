@@ -414,8 +414,8 @@ def choose(
     if not in_time and not slim:
         contest.vary()
         contest.grow(most)
-        if not sparser:
-            contest.simplify()
+    if not in_time and not sparser:
+        contest.simplify()
     if not sparser:
         contest.vouch(plans)
     best = contest.winner

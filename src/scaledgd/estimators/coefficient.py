@@ -21,6 +21,7 @@ from .journal import remembered
 from .rules import change, settled, vanished
 from .session import Session
 from .tucker import degrees, possible
+from .vouching import FEWEST
 
 Array = Any
 Ranks = tuple[int, ...]
@@ -30,6 +31,12 @@ Coefficient = LowRank | Tucker
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 """Candidates, as shares of the ridge that would leave nothing of the coefficient."""
+
+FEW = 200
+"""Measurements below which a few that are held out say too little."""
+
+UNJUDGED = "too few to check the coefficient by some of them"
+"""What the trail of such a fit says."""
 
 WORSE = 1.3
 """Ratio of held-out errors from which on one is much worse."""
@@ -212,7 +219,8 @@ def choose_coefficient(
     """
     m, shape = data.size, data.shape
     order = rng.permutation(m)
-    folds = [order[k::5] for k in range(2)] if m >= 5 else []
+    # of few, all are held out in turn
+    folds = [order[k::5] for k in range(5 if m < FEW else 2)] if m >= 5 else []
     if wanted is not None:
         if ridge is not None:
             trail = _best(session, data, [(wanted, ridge)], folds)[1]
@@ -245,6 +253,21 @@ def useless(data: Measurements, trail: Trail) -> bool:
     seen = [step["held_out"] for step in trail if step.get("held_out") is not None]
     alone = float(array_namespace(data.y).mean(data.y**2))
     return bool(seen) and not min(seen) < (1 - math.sqrt(2.5 / data.size)) * alone
+
+
+def unjudged(state: State, data: Measurements, ranks: Ranks) -> bool:
+    """Return whether measurements are so few that those held out say little about a fit.
+
+    A fit that reproduces twice as many as it has degrees of freedom speaks for itself.
+
+    Parameters
+    ----------
+    state : State
+    data : Measurements
+    ranks : tuple of int
+    """
+    exact = float(state.value) <= 1e-12 * float(state.problem.value_at_zero)
+    return data.size < FEWEST and not (exact and data.size >= 2 * degrees(ranks, data.shape))
 
 
 def _best(

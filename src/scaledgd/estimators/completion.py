@@ -151,9 +151,9 @@ class RobustPCA(MatrixEstimator):
         Offsets, estimated robustly together with the factors. "auto" means those of columns, but
         none if what is not rejected is reproduced without, or if the table is large.
     scale : {"auto", "none", "rows", "columns", "both"}
-        "auto" divides columns by a robust deviation if the table has at least twice as many
-        rows as columns and gets offsets; otherwise it is "none". What is divided by them has a
-        noise of its own in every column.
+        "auto" divides columns by a robust deviation if the table gets offsets and has at least
+        twice as many rows as columns, or columns of very unlike scale; otherwise it is "none".
+        What is divided by them has a noise of its own in every column.
     ridge : "auto"
         Learnt from the noise in what was not rejected.
     smooth, clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs

@@ -17,6 +17,7 @@ from ..initialize import small_random
 from ..state import State
 from .base import SHAPES, LowRankEstimator, all_or_nothing
 from .coefficient import (
+    UNJUDGED,
     CoefficientReading,
     Measurements,
     Ranks,
@@ -24,6 +25,7 @@ from .coefficient import (
     choose_coefficient,
     fit_coefficient,
     ranks_of,
+    unjudged,
     useless,
 )
 from .diagnostics import DataWarning, warn
@@ -200,6 +202,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         reading = replace(reading, ridge=ridge, trail=trail)
         start = self._start(data.y, ranks)
         state = fit_coefficient(session.with_reading(reading), scaled, ranks, ridge, start)
+        if unjudged(state, scaled, ranks):
+            reading = replace(reading, trail=[*trail, {"rank": ranks, "why": UNJUDGED}])
         return CoefficientFit(state, reading, ranks)
 
     def _scaled(self, data: Sample) -> tuple[Measurements, CoefficientReading]:
@@ -256,6 +260,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
                 "held-out measurements are predicted better without any coefficient: the estimate "
                 "is the intercept only"
             ]
+        elif any(step.get("why") == UNJUDGED for step in model.trail):
+            self.diagnostics_ = [f"{model.information.m} measurements are {UNJUDGED}"]
         m, dof = model.information.m, degrees(ranks_of(model.fitted), model.shape)
         if model.free <= 0 or (not self.diagnostics_ and model.free < 0.25 * dof):
             self.diagnostics_ += [

@@ -29,7 +29,7 @@ from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
 from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
-from .units import Units, robust_column_units
+from .units import Units, robust_column_units, unlike_columns
 from .vouching import MEDIANS, determinable, middle_errors, parts_of, squared
 from .wishes import Wishes
 
@@ -230,12 +230,14 @@ class _Part:
         first = self.errors[: errors.shape[0]]
         if session.out_of_time or not better(errors, first):
             return None
+        useless = better(self.medians[: errors.shape[0]], errors)
         reading, state, scaled = _without_offsets(whole, data)
         timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
         noise = timed.model.noise
         threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
-        return TableFit(replace(reading, trail=trail), state, None, threshold, timed)
+        found = TableFit(replace(reading, trail=trail), state, None, threshold, timed)
+        return doubted(found) if useless else found
 
 
 def _has_posterior(found: TableFit) -> bool:
@@ -334,7 +336,9 @@ def _by_student(
 ) -> TableFit:
     """Fit offsets of columns, factors, and noise with heavy tails; from another fit, if given."""
     assert wishes.outliers is not None
-    scaled = wishes.scale == "columns" or (wishes.scale == "auto" and narrow(data))
+    scaled = wishes.scale == "columns"
+    if wishes.scale == "auto":
+        scaled = narrow(data) or unlike_columns(data, robust=True)
     units = robust_column_units(data) if scaled else None
     normal = data if units is None else units.apply(data)
     size = normal.magnitude()
@@ -366,7 +370,7 @@ def _by_student(
         method = Variational(full=True)
         start = state.remembering(posterior)
         rules = [beside_residual(3e-3)]
-        return shared(here.solve(problem, start, method, rules, 20, stage="settled"), most)
+        return shared(here.solve(problem, start, method, rules, 60, stage="settled"), most)
 
     state, limit = settle(here, normal, state, wishes.outliers, refit)
     return TableFit(noisy, state, None, limit)

@@ -184,6 +184,14 @@ class Session:
         if self.reading is not None:
             self.shared.best = Sighting(state, self.reading)
 
+    def ended(self) -> None:
+        """Note that time ran out after the last stage: then nothing has judged the fit."""
+        outcome = self.outcome
+        if outcome.converged and time.perf_counter() > self.deadline:
+            left = "before the fit was compared with simpler ones"
+            outcome.status = f"the time limit of {self.max_time:g} s was reached {left}"
+            outcome.converged = False
+
     def interrupted(self) -> None:
         """Note that Ctrl-C ended the fit, with what the running stage has done."""
         outcome = self.outcome
@@ -240,7 +248,8 @@ class Session:
         def within(rule: StoppingRule) -> StoppingRule:
             return lambda state, history: rule(state, whole)
 
-        all_rules = [watching, *map(within, [*rules, self._in_time, _at_most(most)])]
+        ends = _at_most(most, most < self.max_iter)
+        all_rules = [watching, *map(within, [*rules, self._in_time, ends])]
         start = init if last is None else last.state
         if isinstance(start, State):
             start.view.forget()  # the run forms its own residual
@@ -280,12 +289,13 @@ def _result(kept: Any, problem: Observed) -> Result:
     return Result(state, kept["status"], kept["converged"], records(kept["history"]))
 
 
-def _at_most(updates: int) -> StoppingRule:
+def _at_most(updates: int, ours: bool) -> StoppingRule:
+    """End after so many updates, a limit of our own or the one that was asked for."""
+    made = f"{updates} updates, the most of this stage," if ours else f"max_iter={updates} updates"
+
     def rule(state: State, history: list[Record]) -> Stop | None:
         if len(history) > updates:
-            return Stop(
-                f"made max_iter={updates} updates before a stopping rule was met", converged=False
-            )
+            return Stop(f"made {made} before a stopping rule was met", converged=False)
         return None
 
     return rule

@@ -50,9 +50,9 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
     if robust:
         ordered = xp.sort(means)
         limit = GROSS * max(float(ordered[ordered.shape[0] // 2]), 1e-300)
-        errors, means, offsets = (
-            xp.where(e < limit, e, limit + 0 * e) for e in (errors, means, offsets)
-        )
+        # where medians are near, there is no gross error: a fit that is far off is wrong
+        errors = xp.where((errors < limit) | (means < limit), errors, limit + 0 * errors)
+        means, offsets = (xp.where(e < limit, e, limit + 0 * e) for e in (means, offsets))
     if better(offsets, errors):
         return OFFSETS
     # where slices of the last mode have units of their own, all count alike

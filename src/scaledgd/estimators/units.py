@@ -24,6 +24,8 @@ GROSS = 1e8
 """Robust deviations beyond which an entry is pulled in before a fit that rejects errors."""
 SEVERAL = 5
 """Entries that a column needs for its deviation to count."""
+MANY = 10
+"""Entries that it needs for a median deviation to count, which depends more on chance."""
 FEW = 3
 """Entries that it needs where no column has several: by chance deviations then differ less than
 those of columns that count as unlike."""
@@ -69,14 +71,20 @@ class Units:
         return values * xp.take(self.scale, columns) + xp.take(self.offset, columns)
 
 
-def unlike_columns(data: Observations) -> bool:
+def unlike_columns(data: Observations, robust: bool = False) -> bool:
     """Whether the deviations of the columns differ so much that one sum of errors is not enough.
 
     Columns also look unlike if rows are: a few large rows then decide their deviations. So they
     must be more unlike than the rows.
+
+    Parameters
+    ----------
+    data : Observations
+    robust : bool
+        Whether some entries are grossly wrong, so that deviations are medians.
     """
     data = data.scaled(data.magnitude())  # squares of huge numbers overflow
-    rows, columns = (_variances(data, mode) for mode in (0, 1))
+    rows, columns = (_variances(data, mode, robust) for mode in (0, 1))
     return _ratio(np.sqrt(columns)) > max(APART, _ratio(np.sqrt(rows)))
 
 
@@ -130,11 +138,13 @@ def _like(x: Any, data: Observations) -> Array:
     return array_namespace(y).asarray(x, dtype=y.dtype, device=device(y))
 
 
-def _variances(data: Observations, mode: int) -> Any:
+def _variances(data: Observations, mode: int, robust: bool = False) -> Any:
     """The variances of the slices of a mode that have several entries and are not constant."""
     counts = host(data.counts(mode))
-    variance = host(data.squares(mode)) / np.maximum(counts, 1)
+    squares = data.squares(mode, robust=True) if robust else data.squares(mode)
+    variance = host(squares) / np.maximum(counts, 1)
     enough = max(FEW, min(SEVERAL, int(np.max(counts, initial=0)))) if mode == 1 else SEVERAL
+    enough = MANY if robust else enough
     return variance[(counts >= enough) & (variance > 0)]
 
 
