@@ -814,6 +814,7 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; k < f * f; ++k) total[k] = four{};
     double numbers[NUMBERS] = {};
     const T* rows[BLOCK];
+    const int64_t ahead = p.side.starts[p.side.rows] - AHEAD;
     for (int64_t i = first; i < last; i += FOUR) {
         const int64_t count = last - i < FOUR ? last - i : FOUR;
         for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
@@ -826,6 +827,8 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
             for (int64_t e = p.side.starts[row], end = p.side.starts[row + 1]; e < end;) {
                 const int64_t m = end - e < BLOCK ? end - e : BLOCK;
                 for (int64_t a = 0; a < m; ++a) {
+                    if (e + a < ahead)
+                        prefetch(p.table + int64_t(p.side.other[0][e + a + AHEAD]) * stride, stride * sizeof(T));
                     rows[a] = p.table + int64_t(p.side.other[0][e + a]) * stride;
                     const T root = p.root ? p.root[e + a] : T(1);
                     for (int64_t k = 0; k < qp; k += W) store(v + a * qp + k, root * load(rows[a] + k));
@@ -1066,24 +1069,33 @@ template <class T> struct Strip {
     vec<T> lanes[8];
 };
 
-// x . Rt[:, j ..] - Y, zero where not kept
-template <class T>
-inline Strip<T> strip(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
+// x . Rt[:, j ..] - Y, zero where not kept, for N rows x from the i-th on
+template <class T, int N>
+inline void strips(const Dense<T>& p, const T* x, int64_t i, int64_t j, Strip<T>* r) {
     constexpr int64_t W = Lanes<T>::count;
     const int64_t n2 = p.n2, q = p.q;
     const T *Y = p.Y + i * n2 + j, *row = p.Rt + j;
-    Strip<T> r;
-    for (int a = 0; a < 8; ++a) r.lanes[a] = -load(Y + a * W);
+    for (int n = 0; n < N; ++n)
+        for (int a = 0; a < 8; ++a) r[n].lanes[a] = -load(Y + n * n2 + a * W);
     for (int64_t k = 0; k < q; ++k, row += n2)
-        for (int a = 0; a < 8; ++a) r.lanes[a] += x[k] * load(row + a * W);
-    if (p.kept) {
-        const uint8_t* kept = p.kept + i * n2 + j;
+        for (int a = 0; a < 8; ++a) {
+            const vec<T> v = load(row + a * W);
+            for (int n = 0; n < N; ++n) r[n].lanes[a] += x[n * q + k] * v;
+        }
+    for (int n = 0; p.kept && n < N; ++n) {
+        const uint8_t* kept = p.kept + (i + n) * n2 + j;
         for (int a = 0; a < 8; ++a) {
             vec<T> mask;
             for (int64_t k = 0; k < W; ++k) mask[k] = T(kept[a * W + k]);
-            r.lanes[a] = mask != 0 ? r.lanes[a] : vec<T>{};
+            r[n].lanes[a] = mask != 0 ? r[n].lanes[a] : vec<T>{};
         }
     }
+}
+
+template <class T>
+inline Strip<T> strip(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
+    Strip<T> r;
+    strips<T, 1>(p, x, i, j, &r);
     return r;
 }
 
@@ -1096,43 +1108,61 @@ inline T single(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
     return r;
 }
 
+// N rows at a time, for which a strip of Rt is read once.
+template <class T, int N>
+double some_rows(const Dense<T>& p, int64_t i, vec<T>* sums) {
+    constexpr int64_t W = Lanes<T>::count;
+    const int64_t n2 = p.n2, q = p.q, whole = n2 / STRIP<T> * STRIP<T>;
+    const T* x = p.L + i * q;
+    vec<T> square[N];
+    double squares = 0;
+    for (int n = 0; n < N; ++n) square[n] = vec<T>{};
+    for (int64_t k = 0; k < N * q; ++k) sums[k] = vec<T>{};
+    for (int64_t j = 0; j < whole; j += STRIP<T>) {
+        Strip<T> r[N];
+        strips<T, N>(p, x, i, j, r);
+        for (int n = 0; n < N; ++n) {
+            for (int a = 0; a < 8; ++a) square[n] += r[n].lanes[a] * r[n].lanes[a];
+            if (p.residual)
+                for (int a = 0; a < 8; ++a) store(p.residual + (i + n) * n2 + j + a * W, r[n].lanes[a]);
+        }
+        if (!p.by_rows) continue;
+        const T* row = p.Rt + j;
+        for (int64_t k = 0; k < q; ++k, row += n2) {
+            vec<T> even[N], odd[N];
+            for (int n = 0; n < N; ++n) even[n] = odd[n] = vec<T>{};
+            for (int a = 0; a < 8; a += 2) {
+                const vec<T> u = load(row + a * W), v = load(row + (a + 1) * W);
+                for (int n = 0; n < N; ++n) {
+                    even[n] += r[n].lanes[a] * u;
+                    odd[n] += r[n].lanes[a + 1] * v;
+                }
+            }
+            for (int n = 0; n < N; ++n) sums[n * q + k] += even[n] + odd[n];
+        }
+    }
+    for (int n = 0; n < N; ++n) {
+        double rest = 0;
+        for (int64_t j = whole; j < n2; ++j) {
+            const T r = single(p, x + n * q, i + n, j);
+            rest += double(r) * double(r);
+            if (p.residual) p.residual[(i + n) * n2 + j] = r;
+            for (int64_t k = 0; p.by_rows && k < q; ++k) sums[n * q + k][0] += r * p.Rt[k * n2 + j];
+        }
+        squares += double(add(square[n])) + rest;
+        for (int64_t k = 0; p.by_rows && k < q; ++k) p.by_rows[(i + n) * q + k] = add(sums[n * q + k]);
+    }
+    return squares;
+}
+
 template <class T>
 double dense_rows(const Dense<T>& p, int64_t first, int64_t last) {
-    constexpr int64_t W = Lanes<T>::count;
-    const int64_t whole = p.n2 / STRIP<T> * STRIP<T>;
     Scratch<vec<T>> memory;
-    vec<T>* sums = memory.at_least(p.q);
+    vec<T>* sums = memory.at_least(2 * p.q);
     double squares = 0;
-    for (int64_t i = first; i < last; ++i) {
-        const T* x = p.L + i * p.q;
-        vec<T> square = {};
-        double rest = 0;
-        for (int64_t k = 0; k < p.q; ++k) sums[k] = vec<T>{};
-        for (int64_t j = 0; j < whole; j += STRIP<T>) {
-            const Strip<T> r = strip(p, x, i, j);
-            for (int a = 0; a < 8; ++a) square += r.lanes[a] * r.lanes[a];
-            if (p.residual)
-                for (int a = 0; a < 8; ++a) store(p.residual + i * p.n2 + j + a * W, r.lanes[a]);
-            if (!p.by_rows) continue;
-            const T* row = p.Rt + j;
-            for (int64_t k = 0; k < p.q; ++k, row += p.n2) {
-                vec<T> even = {}, odd = {};
-                for (int a = 0; a < 8; a += 2) {
-                    even += r.lanes[a] * load(row + a * W);
-                    odd += r.lanes[a + 1] * load(row + (a + 1) * W);
-                }
-                sums[k] += even + odd;
-            }
-        }
-        for (int64_t j = whole; j < p.n2; ++j) {
-            const T r = single(p, x, i, j);
-            rest += double(r) * double(r);
-            if (p.residual) p.residual[i * p.n2 + j] = r;
-            for (int64_t k = 0; p.by_rows && k < p.q; ++k) sums[k][0] += r * p.Rt[k * p.n2 + j];
-        }
-        squares += double(add(square)) + rest;
-        for (int64_t k = 0; p.by_rows && k < p.q; ++k) p.by_rows[i * p.q + k] = add(sums[k]);
-    }
+    int64_t i = first;
+    for (; i + 2 <= last; i += 2) squares += some_rows<T, 2>(p, i, sums);
+    for (; i < last; ++i) squares += some_rows<T, 1>(p, i, sums);
     return squares;
 }
 
@@ -1386,11 +1416,23 @@ void within(Within<T>& p, int64_t first, int64_t last) {
     };
     int64_t e = first;
     for (; e + 4 * W <= last; e += 4 * W) {
+        vec<T> sum = {};
+#ifdef __AVX512VL__
+        uint32_t mask = 0;
+        for (int64_t k = 0; k < 4 * W; k += W) {
+            const vec<T> v = load(x + e + k), size = v < 0 ? -v : v;
+            mask |= uint32_t(reaches(size, vec<T>{} + most)) << k;
+        }
+        count += __builtin_popcount(mask);
+        const __m256i ones = _mm256_maskz_set1_epi8(__mmask32(mask), 1);
+        if (W == 4) _mm_storeu_si128(reinterpret_cast<__m128i*>(kept + e), _mm256_castsi256_si128(ones));
+        else _mm256_storeu_si256(reinterpret_cast<__m256i*>(kept + e), ones);
+#else
         for (int64_t k = 0; k < 4 * W; ++k) {
             kept[e + k] = std::abs(x[e + k]) <= most;
             count += kept[e + k];
         }
-        vec<T> sum = {};
+#endif
         for (int64_t k = 0; k < 4 * W; k += W) {
             const vec<T> v = load(x + e + k), size = v < 0 ? -v : v;
             const vec<T> inside = size <= most ? size : vec<T>{};

@@ -508,12 +508,8 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         while (parent[a] != a) a = parent[a] = parent[parent[a]];
         return a;
     };
-    int64_t count = 0, seen = 0, all = 0;
+    int64_t count = 0, seen = 0;
     const int64_t m = index[0].size();
-    std::vector<uint8_t> has(offset.back(), 0);
-    for (size_t k = 0; k < shape.size(); ++k)
-        for (int64_t e = 0; e < m; ++e) has[offset[k] + place(index[k].data(), e, shape[k])] = 1;
-    for (uint8_t one : has) all += one;
     auto join = [&](int64_t e) {
         int64_t first = -1;
         for (size_t k = 0; k < shape.size(); ++k) {
@@ -532,9 +528,9 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         }
     };
     // few entries mostly show that all is one part, or leave short paths for the others
-    for (int64_t stride : {61, 1}) {
+    for (int64_t stride : {61, 7, 1}) {
         for (int64_t e = 0; e < m; e += stride) join(e);
-        if (count == 1 && seen == all) break;
+        if (count == 1 && seen == offset.back()) break;
     }
     return count;
 }

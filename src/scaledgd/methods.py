@@ -150,6 +150,9 @@ class Relaxation:
 MOST = 0.8
 """Share of its error that a sweep is believed to leave at most."""
 
+TRACE = 1e-6
+"""Share of the loss before a step below which the loss after it is computed anew."""
+
 
 @dataclass(frozen=True, eq=False)
 class Alternating:
@@ -209,7 +212,8 @@ class Alternating:
         order = factors.free if self.update is None else self.update
         # offsets of one side, without factors, leave the other block without columns
         order = tuple(k for k in order if 0 not in factors.blocks[k].shape)
-        memory, loss = state.memory.method, None
+        memory = state.memory.method
+        loss: float | None = None
         pace = memory if self.relax and isinstance(memory, Relaxation) else Relaxation()
         if self.relax and not pace.ahead:
             pace = pace.seeing(float(state.value))
@@ -220,7 +224,9 @@ class Alternating:
             loss = None
             if found.squares is not None:
                 before, after = found.squares
-                loss = max(0.0, 0.5 * (before - by * (2 - by) * (before - after)))
+                left = before - by * (2 - by) * (before - after)
+                # the systems are not solved to so many digits that a loss that vanishes is known
+                loss = 0.5 * left if left > TRACE * before else None
         if self.project is not None:
             factors, loss = self.project(factors), None
         if self.relax:

@@ -454,7 +454,9 @@ class LocalObservations(Observations):
             if not fallen:
                 scale = multiple * self._medians(size, mode)
                 # the limit always falls: outliers on one side can hold the scale of a row up
-                less = scale if limit is None else xp.where(scale < FALL * limit, scale, FALL * limit)
+                less = (
+                    scale if limit is None else xp.where(scale < FALL * limit, scale, FALL * limit)
+                )
                 limit = xp.where(less > floor, less, floor + 0 * less)
             now = size <= self.along(mode, limit)
             if kept is not None and bool(xp.all(limit <= floor)) and bool(xp.all(now == kept)):

@@ -118,7 +118,9 @@ def tamed(data: LocalObservations) -> LocalObservations:
         return data
     # a column that is constant apart from its errors gets a typical deviation
     reach = GROSS * xp.where(beyond > 0, beyond, float(np.median(some)) + 0 * beyond)
-    if data.complete and len(data.shape) == 2:  # ends of columns say as much as all of their entries
+    if (
+        data.complete and len(data.shape) == 2
+    ):  # ends of columns say as much as all of their entries
         ends = xp.min(data.y, axis=0), xp.max(data.y, axis=0)
         if bool(xp.all((ends[0] >= middle - reach) & (ends[1] <= middle + reach))):
             return data
