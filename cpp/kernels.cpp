@@ -7,6 +7,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#ifdef __AVX512VL__
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -404,20 +407,43 @@ int64_t fill_ridge(const Solve<T>& p, int64_t i, T* v, T* y) {
 }
 
 // g += sum of (x . v - y) v, the number of vectors in v known when this is compiled, or 0; returns
-// the sum of the squares of x . v - y
+// the sum of the squares of x . v - y. Without y it is zero. Four entries at a time: no sum waits for
+// another, and x and g are read once for all of them.
 template <class T, int V>
 double add_gradient_of(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
     constexpr int64_t W = Lanes<T>::count;
-    vec<T> sums[V ? V : 1];
-    for (int k = 0; k < V; ++k) sums[k] = vec<T>{};
+    constexpr bool near = V > 0 && V <= 16;
+    const int64_t width = V ? V * W : qp;
+    vec<T> sums[near ? V : 1];
+    for (int k = 0; near && k < V; ++k) sums[k] = vec<T>{};
     double squares = 0;
-    for (int64_t e = 0; e < m; ++e, v += qp) {
-        const T w = dot(x, v, V ? V * W : qp) - y[e];
-        squares += double(w) * double(w);
-        for (int k = 0; k < V; ++k) sums[k] += w * load(v + k * W);
-        if (!V) axpy(w, v, g, qp);
+    int64_t e = 0;
+    for (; e + 4 <= m; e += 4, v += 4 * width) {
+        const T *v1 = v + width, *v2 = v1 + width, *v3 = v2 + width;
+        vec<T> s0 = {}, s1 = {}, s2 = {}, s3 = {};
+        for (int64_t k = 0; k < width; k += W) {
+            const vec<T> at = load(x + k);
+            s0 += at * load(v + k);
+            s1 += at * load(v1 + k);
+            s2 += at * load(v2 + k);
+            s3 += at * load(v3 + k);
+        }
+        T w0 = add(s0), w1 = add(s1), w2 = add(s2), w3 = add(s3);
+        if (y) w0 -= y[e], w1 -= y[e + 1], w2 -= y[e + 2], w3 -= y[e + 3];
+        squares += double(w0) * double(w0) + double(w1) * double(w1) + double(w2) * double(w2) + double(w3) * double(w3);
+        for (int64_t k = 0; k < width; k += W) {
+            const vec<T> more = (w0 * load(v + k) + w1 * load(v1 + k)) + (w2 * load(v2 + k) + w3 * load(v3 + k));
+            if (near) sums[near ? k / W : 0] += more;
+            else store(g + k, load(g + k) + more);
+        }
     }
-    for (int k = 0; k < V; ++k) store(g + k * W, load(g + k * W) + sums[k]);
+    for (; e < m; ++e, v += width) {
+        const T w = dot(x, v, width) - (y ? y[e] : T(0));
+        squares += double(w) * double(w);
+        for (int k = 0; near && k < V; ++k) sums[k] += w * load(v + k * W);
+        if (!near) axpy(w, v, g, width);
+    }
+    for (int k = 0; near && k < V; ++k) store(g + k * W, load(g + k * W) + sums[k]);
     return squares;
 }
 
@@ -655,10 +681,10 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
                 } else {
                     formed.add(p, row, p.side.starts[row], p.side.starts[row + 1]);
                 }
+                std::memcpy(sums + lane * SUMS, formed.sums + qp, SUMS * sizeof(double));
                 if (p.sizes) {
                     finish_plain(p, row, formed, seen + lane * q, held + lane * q);
                     std::memcpy(unsure + lane * q, formed.sums, q * sizeof(double));
-                    std::memcpy(sums + lane * SUMS, formed.sums + qp, SUMS * sizeof(double));
                 } else {
                     finish_turned(p, row, formed);
                 }
@@ -673,9 +699,16 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
         factorise(G4, q, inverse, Z);
         forward(G4, inverse, b4, q);
         backward(G4, inverse, b4, q);
-        for (int64_t lane = 0; !p.sizes && lane < rows; ++lane)
-            for (int64_t k = 0; k < q; ++k) p.step[(i + lane) * q + k] = T(b4[k][lane]);
-        if (p.numbers)
+        for (int64_t lane = 0; !p.sizes && lane < rows; ++lane) {
+            double taken = 0;
+            for (int64_t k = 0; k < q; ++k) {
+                p.step[(i + lane) * q + k] = T(b4[k][lane]);
+                taken += p.numbers ? s[k][lane] * b4[k][lane] : 0;
+            }
+            numbers[BEFORE] += sums[lane * SUMS + SQUARES];
+            numbers[AFTER] += sums[lane * SUMS + SQUARES] - taken;
+        }
+        if (p.numbers && p.sizes)
             for (int64_t lane = 0; lane < rows; ++lane) {
                 // with (G + H) d = b + R x, where b and G are of the data alone, the step takes
                 // d'(2 b - G d) = d'(b + H d - R x) off the squares
@@ -781,6 +814,7 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; k < f * f; ++k) total[k] = four{};
     double numbers[NUMBERS] = {};
     const T* rows[BLOCK];
+    const int64_t ahead = p.side.starts[p.side.rows] - AHEAD;
     for (int64_t i = first; i < last; i += FOUR) {
         const int64_t count = last - i < FOUR ? last - i : FOUR;
         for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
@@ -793,6 +827,8 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
             for (int64_t e = p.side.starts[row], end = p.side.starts[row + 1]; e < end;) {
                 const int64_t m = end - e < BLOCK ? end - e : BLOCK;
                 for (int64_t a = 0; a < m; ++a) {
+                    if (e + a < ahead)
+                        prefetch(p.table + int64_t(p.side.other[0][e + a + AHEAD]) * stride, stride * sizeof(T));
                     rows[a] = p.table + int64_t(p.side.other[0][e + a]) * stride;
                     const T root = p.root ? p.root[e + a] : T(1);
                     for (int64_t k = 0; k < qp; k += W) store(v + a * qp + k, root * load(rows[a] + k));
@@ -875,44 +911,63 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; k < NUMBERS; ++k) p.numbers[k] = numbers[k];
 }
 
-// The same by conjugate gradients, whose cost grows with q and not with its square.
+// The same by conjugate gradients, whose cost grows with q and not with its square. The gradient that
+// they begin with is as precise as the data. What they make of it is good to a few digits, for which
+// the vectors are kept in single precision: half the memory to read at every step.
 template <class T>
 void solve_by_steps(const Solve<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t AT_A_TIME = 32;
     const Design<T>& d = p.design;
-    const int64_t q = d.q, qp = d.qp;
-    Scratch<T> vectors, others;
-    T* x = others.at_least(5 * qp + d.terms);
-    T *r = x + qp, *z = r + qp, *s = z + qp, *old = s + qp, *c = old + qp;
+    const int64_t q = d.q, qp = d.qp, wp = (qp + 7) / 8 * 8;
+    const int64_t most = AT_A_TIME > q ? AT_A_TIME : q;
+    Scratch<T> block;
+    Scratch<float> vectors, others;
+    T* v = block.at_least(most * (qp + 1) + 2 * qp + d.terms);
+    T *y = v + most * qp, *old = y + most, *g = old + qp, *c = g + qp;
+    float* x = others.at_least(4 * wp);
+    float *r = x + wp, *z = r + wp, *s = z + wp;
     for (int64_t i = first; i < last; ++i) {
-        int64_t e = p.side.starts[i];
-        const int64_t most = p.side.starts[i + 1] - e + (p.ridge ? q : 0);
-        T* v = vectors.at_least(most * (qp + 2));
-        T *y = v + most * qp, *zeros = y + most;
-        int64_t m = fill(p, i, e, p.side.starts[i + 1], most, v, y, c, static_cast<double*>(nullptr));
-        m += fill_ridge(p, i, v + m * qp, y + m);
+        float* kept = vectors.at_least((p.side.starts[i + 1] - p.side.starts[i] + q) * wp);
         for (int64_t k = 0; k < qp; ++k) {
-            x[k] = 0;
             old[k] = p.x && k < q ? p.x[i * q + k] : T(0);
-            r[k] = p.target && k < q ? p.target[i * q + k] : T(0);
+            g[k] = p.target && k < q ? p.target[i * q + k] : T(0);
         }
-        std::memset(zeros, 0, m * sizeof(T));
-        if (!p.target) add_gradient(old, v, y, m, qp, r);
-        std::memcpy(s, r, qp * sizeof(T));
-        double rho = dot(r, r, qp), largest = 0;
+        int64_t n = 0;
+        auto account = [&](int64_t m) {
+            if (!p.target) add_gradient(old, v, y, m, qp, g);
+            for (int64_t e = 0; e < m; ++e, ++n) {
+                float* to = kept + n * wp;
+                for (int64_t k = 0; k < qp; ++k) to[k] = float(v[e * qp + k]);
+                for (int64_t k = qp; k < wp; ++k) to[k] = 0;
+            }
+        };
+        int64_t e = p.side.starts[i];
+        const int64_t end = p.side.starts[i + 1];
+        for (int64_t m; (m = fill(p, i, e, end, AT_A_TIME, v, y, c, static_cast<double*>(nullptr))) > 0;) account(m);
+        account(fill_ridge(p, i, v, y));
+        double size = 0;  // of the gradient: squares of small numbers would vanish
+        for (int64_t k = 0; k < qp; ++k) size = std::abs(double(g[k])) > size ? std::abs(double(g[k])) : size;
+        const double unit = size > 0 ? 1 / size : 0;
+        for (int64_t k = 0; k < wp; ++k) {
+            x[k] = 0;
+            r[k] = s[k] = k < qp ? float(double(g[k]) * unit) : 0;
+        }
+        double rho = dot(r, r, wp), largest = 0;
         const double enough = p.tol * p.tol * rho;
+        const double least = p.jitter > 1e-6 ? p.jitter : 1e-6;
         for (int t = 0; t < p.steps && rho > enough; ++t) {
-            for (int64_t k = 0; k < qp; ++k) z[k] = 0;
-            add_gradient(s, v, zeros, m, qp, z);
-            const double size = dot(s, s, qp), curvature = dot(s, z, qp);
-            largest = curvature > largest * size ? curvature / size : largest;
-            if (!(curvature > p.jitter * largest * size)) break;  // nothing was seen along s
-            axpy(T(rho / curvature), s, x, qp);
-            axpy(T(-rho / curvature), z, r, qp);
+            for (int64_t k = 0; k < wp; ++k) z[k] = 0;
+            add_gradient<float>(s, kept, nullptr, n, wp, z);
+            const double length = dot(s, s, wp), curvature = dot(s, z, wp);
+            largest = curvature > largest * length ? curvature / length : largest;
+            if (!(curvature > least * largest * length)) break;  // nothing was seen along s
+            axpy(float(rho / curvature), s, x, wp);
+            axpy(float(-rho / curvature), z, r, wp);
             const double before = rho;
-            rho = dot(r, r, qp);
-            for (int64_t k = 0; k < qp; ++k) s[k] = r[k] + T(rho / before) * s[k];
+            rho = dot(r, r, wp);
+            for (int64_t k = 0; k < wp; ++k) s[k] = r[k] + float(rho / before) * s[k];
         }
-        std::memcpy(p.step + i * q, x, q * sizeof(T));
+        for (int64_t k = 0; k < q; ++k) p.step[i * q + k] = T(size * double(x[k]));
     }
 }
 
@@ -1014,24 +1069,33 @@ template <class T> struct Strip {
     vec<T> lanes[8];
 };
 
-// x . Rt[:, j ..] - Y, zero where not kept
-template <class T>
-inline Strip<T> strip(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
+// x . Rt[:, j ..] - Y, zero where not kept, for N rows x from the i-th on
+template <class T, int N>
+inline void strips(const Dense<T>& p, const T* x, int64_t i, int64_t j, Strip<T>* r) {
     constexpr int64_t W = Lanes<T>::count;
     const int64_t n2 = p.n2, q = p.q;
     const T *Y = p.Y + i * n2 + j, *row = p.Rt + j;
-    Strip<T> r;
-    for (int a = 0; a < 8; ++a) r.lanes[a] = -load(Y + a * W);
+    for (int n = 0; n < N; ++n)
+        for (int a = 0; a < 8; ++a) r[n].lanes[a] = -load(Y + n * n2 + a * W);
     for (int64_t k = 0; k < q; ++k, row += n2)
-        for (int a = 0; a < 8; ++a) r.lanes[a] += x[k] * load(row + a * W);
-    if (p.kept) {
-        const uint8_t* kept = p.kept + i * n2 + j;
+        for (int a = 0; a < 8; ++a) {
+            const vec<T> v = load(row + a * W);
+            for (int n = 0; n < N; ++n) r[n].lanes[a] += x[n * q + k] * v;
+        }
+    for (int n = 0; p.kept && n < N; ++n) {
+        const uint8_t* kept = p.kept + (i + n) * n2 + j;
         for (int a = 0; a < 8; ++a) {
             vec<T> mask;
             for (int64_t k = 0; k < W; ++k) mask[k] = T(kept[a * W + k]);
-            r.lanes[a] = mask != 0 ? r.lanes[a] : vec<T>{};
+            r[n].lanes[a] = mask != 0 ? r[n].lanes[a] : vec<T>{};
         }
     }
+}
+
+template <class T>
+inline Strip<T> strip(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
+    Strip<T> r;
+    strips<T, 1>(p, x, i, j, &r);
     return r;
 }
 
@@ -1044,43 +1108,61 @@ inline T single(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
     return r;
 }
 
+// N rows at a time, for which a strip of Rt is read once.
+template <class T, int N>
+double some_rows(const Dense<T>& p, int64_t i, vec<T>* sums) {
+    constexpr int64_t W = Lanes<T>::count;
+    const int64_t n2 = p.n2, q = p.q, whole = n2 / STRIP<T> * STRIP<T>;
+    const T* x = p.L + i * q;
+    vec<T> square[N];
+    double squares = 0;
+    for (int n = 0; n < N; ++n) square[n] = vec<T>{};
+    for (int64_t k = 0; k < N * q; ++k) sums[k] = vec<T>{};
+    for (int64_t j = 0; j < whole; j += STRIP<T>) {
+        Strip<T> r[N];
+        strips<T, N>(p, x, i, j, r);
+        for (int n = 0; n < N; ++n) {
+            for (int a = 0; a < 8; ++a) square[n] += r[n].lanes[a] * r[n].lanes[a];
+            if (p.residual)
+                for (int a = 0; a < 8; ++a) store(p.residual + (i + n) * n2 + j + a * W, r[n].lanes[a]);
+        }
+        if (!p.by_rows) continue;
+        const T* row = p.Rt + j;
+        for (int64_t k = 0; k < q; ++k, row += n2) {
+            vec<T> even[N], odd[N];
+            for (int n = 0; n < N; ++n) even[n] = odd[n] = vec<T>{};
+            for (int a = 0; a < 8; a += 2) {
+                const vec<T> u = load(row + a * W), v = load(row + (a + 1) * W);
+                for (int n = 0; n < N; ++n) {
+                    even[n] += r[n].lanes[a] * u;
+                    odd[n] += r[n].lanes[a + 1] * v;
+                }
+            }
+            for (int n = 0; n < N; ++n) sums[n * q + k] += even[n] + odd[n];
+        }
+    }
+    for (int n = 0; n < N; ++n) {
+        double rest = 0;
+        for (int64_t j = whole; j < n2; ++j) {
+            const T r = single(p, x + n * q, i + n, j);
+            rest += double(r) * double(r);
+            if (p.residual) p.residual[(i + n) * n2 + j] = r;
+            for (int64_t k = 0; p.by_rows && k < q; ++k) sums[n * q + k][0] += r * p.Rt[k * n2 + j];
+        }
+        squares += double(add(square[n])) + rest;
+        for (int64_t k = 0; p.by_rows && k < q; ++k) p.by_rows[(i + n) * q + k] = add(sums[n * q + k]);
+    }
+    return squares;
+}
+
 template <class T>
 double dense_rows(const Dense<T>& p, int64_t first, int64_t last) {
-    constexpr int64_t W = Lanes<T>::count;
-    const int64_t whole = p.n2 / STRIP<T> * STRIP<T>;
     Scratch<vec<T>> memory;
-    vec<T>* sums = memory.at_least(p.q);
+    vec<T>* sums = memory.at_least(2 * p.q);
     double squares = 0;
-    for (int64_t i = first; i < last; ++i) {
-        const T* x = p.L + i * p.q;
-        vec<T> square = {};
-        double rest = 0;
-        for (int64_t k = 0; k < p.q; ++k) sums[k] = vec<T>{};
-        for (int64_t j = 0; j < whole; j += STRIP<T>) {
-            const Strip<T> r = strip(p, x, i, j);
-            for (int a = 0; a < 8; ++a) square += r.lanes[a] * r.lanes[a];
-            if (p.residual)
-                for (int a = 0; a < 8; ++a) store(p.residual + i * p.n2 + j + a * W, r.lanes[a]);
-            if (!p.by_rows) continue;
-            const T* row = p.Rt + j;
-            for (int64_t k = 0; k < p.q; ++k, row += p.n2) {
-                vec<T> even = {}, odd = {};
-                for (int a = 0; a < 8; a += 2) {
-                    even += r.lanes[a] * load(row + a * W);
-                    odd += r.lanes[a + 1] * load(row + (a + 1) * W);
-                }
-                sums[k] += even + odd;
-            }
-        }
-        for (int64_t j = whole; j < p.n2; ++j) {
-            const T r = single(p, x, i, j);
-            rest += double(r) * double(r);
-            if (p.residual) p.residual[i * p.n2 + j] = r;
-            for (int64_t k = 0; p.by_rows && k < p.q; ++k) sums[k][0] += r * p.Rt[k * p.n2 + j];
-        }
-        squares += double(add(square)) + rest;
-        for (int64_t k = 0; p.by_rows && k < p.q; ++k) p.by_rows[i * p.q + k] = add(sums[k]);
-    }
+    int64_t i = first;
+    for (; i + 2 <= last; i += 2) squares += some_rows<T, 2>(p, i, sums);
+    for (; i < last; ++i) squares += some_rows<T, 1>(p, i, sums);
     return squares;
 }
 
@@ -1113,6 +1195,211 @@ void dense_columns(const Dense<T>& p, int64_t first, int64_t last) {
     }
 }
 
+// ---- numbers between two
+
+#ifdef __AVX512VL__
+inline int64_t put(double* to, __mmask8 which, vec<double> v) {
+    _mm256_storeu_pd(to, _mm256_maskz_compress_pd(which, (__m256d)v));
+    return __builtin_popcount(which);
+}
+inline int64_t put(float* to, __mmask8 which, vec<float> v) {
+    _mm256_storeu_ps(to, _mm256_maskz_compress_ps(which, (__m256)v));
+    return __builtin_popcount(which);
+}
+inline __mmask8 reaches(vec<double> a, vec<double> b) { return _mm256_cmp_pd_mask((__m256d)a, (__m256d)b, _CMP_LE_OQ); }
+inline __mmask8 reaches(vec<float> a, vec<float> b) { return _mm256_cmp_ps_mask((__m256)a, (__m256)b, _CMP_LE_OQ); }
+inline __mmask8 below(vec<double> a, vec<double> b) { return _mm256_cmp_pd_mask((__m256d)a, (__m256d)b, _CMP_LT_OQ); }
+inline __mmask8 below(vec<float> a, vec<float> b) { return _mm256_cmp_ps_mask((__m256)a, (__m256)b, _CMP_LT_OQ); }
+#endif
+
+template <class T>
+void between(Between<T>& p, const T* x, int64_t n) {
+    const T low = p.low, high = p.high;
+    T* inside = p.inside;
+    int64_t e = 0, count = 0, below = 0;
+#ifdef __AVX512VL__
+    constexpr int64_t W = Lanes<T>::count;
+    const vec<T> lows = vec<T>{} + low, highs = vec<T>{} + high;
+    for (; e + W <= n && count + W <= p.room; e += W) {
+        vec<T> v = load(x + e);
+        if (p.sizes) v = v < 0 ? -v : v;
+        const __mmask8 from = reaches(lows, v), to = reaches(v, highs);
+        // what is neither is below: both comparisons fail for what is no number
+        below += __builtin_popcount(to & ~from);
+        count += put(inside + count, from & to, v);
+    }
+#endif
+    for (; e < n; ++e) {  // without a branch, which nobody could predict
+        const T v = p.sizes ? std::abs(x[e]) : x[e];
+        inside[count] = v;
+        below += v < low;
+        count += v >= low && v <= high && count < p.room;
+    }
+    p.count = count;
+    p.below = below;
+}
+
+// The numbers below and above a pivot, and how many there are of each; what is no number is above.
+// They may be written to where they were read from.
+template <class T>
+void divide(const T* x, int64_t n, T pivot, T* less, int64_t& smaller, T* more, int64_t& larger) {
+    int64_t e = 0, a = 0, b = 0;
+#ifdef __AVX512VL__
+    constexpr int64_t W = Lanes<T>::count;
+    const vec<T> pivots = vec<T>{} + pivot;
+    for (; e + W <= n; e += W) {
+        const vec<T> v = load(x + e);
+        a += put(less + a, below(v, pivots), v);
+        b += put(more + b, __mmask8(~reaches(v, pivots) & ((1 << W) - 1)), v);
+    }
+#endif
+    for (; e < n; ++e) {
+        less[a] = more[b] = x[e];
+        a += x[e] < pivot;
+        b += !(x[e] <= pivot);
+    }
+    smaller = a, larger = b;
+}
+
+template <class T>
+bool kth(const T* x, int64_t n, int64_t k, T* room, T* found) {
+    constexpr int64_t SOME = 16;
+    T some[SOME], *less = room, *more = room + n + 8;
+    for (;;) {
+        // one of a few, evenly spread, of which as large a share is smaller
+        const int64_t count = n < SOME ? n : SOME, wanted = (2 * k + 1) * count / (2 * n);
+        for (int64_t e = 0; e < count; ++e) some[e] = x[(2 * e + 1) * n / (2 * count)];
+        int64_t chosen = -1;
+        for (int64_t e = 0; e < count && chosen < 0; ++e) {
+            int64_t before = 0;
+            for (int64_t c = 0; c < count; ++c) before += some[c] < some[e] || (some[c] == some[e] && c < e);
+            if (before == wanted) chosen = e;
+        }
+        if (chosen < 0 || !(some[chosen] == some[chosen])) return false;
+        int64_t smaller, larger;
+        divide(x, n, some[chosen], less, smaller, more, larger);
+        if (k >= smaller && k < n - larger) {
+            *found = some[chosen];
+            return true;
+        }
+        if (k < smaller) {
+            x = less, n = smaller;
+        } else {
+            k -= n - larger;
+            x = more, n = larger;
+        }
+    }
+}
+
+// ---- rows of a dense matrix with gross errors
+
+// Solve S d = g in place for one symmetric S, whose upper triangle is overwritten.
+void solve_one(double* S, int64_t q, double* g) {
+    for (int64_t i = 0; i < q; ++i) {
+        const double pivot = S[i * q + i], inverse = pivot > 0 ? 1 / pivot : 0;
+        for (int64_t k = i + 1; k < q; ++k) {
+            const double s = S[i * q + k] * inverse;
+            for (int64_t j = k; j < q; ++j) S[k * q + j] -= s * S[i * q + j];
+            g[k] -= s * g[i];
+        }
+    }
+    for (int64_t i = q - 1; i >= 0; --i) {
+        double sum = g[i];
+        for (int64_t j = i + 1; j < q; ++j) sum -= S[i * q + j] * g[j];
+        g[i] = S[i * q + i] > 0 ? sum / S[i * q + i] : 0;  // what is not determined is left alone
+    }
+}
+
+template <class T>
+void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
+    constexpr int64_t W = Lanes<T>::count;
+    const int64_t q = p.q, qp = p.qp, n = p.n2, strips = n / STRIP<T> * STRIP<T>;
+    Dense<T> d;
+    d.n2 = n, d.q = q, d.Rt = p.Rt, d.Y = p.Y;
+    Scratch<T> memory;
+    T* r = memory.at_least(4 * n + 32 + BLOCK * qp + q);
+    T *size = r + n, *room = size + n, *v = room + 2 * n + 32, *x = v + BLOCK * qp;
+    Scratch<double> small;
+    double* G = small.at_least(qp * qp + 2 * q * q + q);
+    double *S = G + qp * qp, *held = S + q * q, *g = held + q * q;
+    Scratch<int32_t> places;
+    int32_t *out = places.at_least(2 * n + 2), *before = out + n + 1;
+    for (int64_t i = first; i < last; ++i) {
+        for (int64_t k = 0; k < q; ++k) x[k] = 0;
+        for (int64_t a = 0; a < q * q; ++a) held[a] = 0;
+        for (int64_t c = 0; p.ridge && c < q; ++c)
+            for (int64_t a = 0; a < q; ++a) {
+                const double s = double(p.ridge[i * q + c]) * double(p.turn[c * q + a]);
+                for (int64_t b = 0; b < q; ++b) held[a * q + b] += s * double(p.turn[c * q + b]);
+            }
+        double limit = -1;
+        int64_t had = -1;
+        for (int t = 0; t < p.rounds; ++t) {
+            for (int64_t j = 0; j < strips; j += STRIP<T>) {
+                const Strip<T> s = strip(d, x, i, j);
+                for (int a = 0; a < 8; ++a) {
+                    store(r + j + a * W, s.lanes[a]);
+                    store(size + j + a * W, s.lanes[a] < 0 ? -s.lanes[a] : s.lanes[a]);
+                }
+            }
+            for (int64_t j = strips; j < n; ++j) {
+                r[j] = single(d, x, i, j);
+                size[j] = std::abs(r[j]);
+            }
+            if (!(limit >= 0 && limit <= p.floor)) {
+                T middle = 0;
+                if (!kth(size, n, (n - 1) / 2, room, &middle)) middle = 0;
+                const double scale = p.multiple * double(middle);
+                // the limit always falls: errors on one side can hold the scale of a row up
+                const double less = limit >= 0 && p.fall * limit < scale ? p.fall * limit : scale;
+                limit = less > p.floor ? less : p.floor;
+            }
+            int64_t count = 0;
+            for (int64_t j = 0; j < n; ++j) {  // without a branch, which nobody could predict
+                out[count] = int32_t(j);
+                const bool kept = double(size[j]) <= limit;
+                r[j] = kept ? r[j] : T(0);
+                count += !kept;
+            }
+            if (count == had && limit <= p.floor && std::memcmp(out, before, count * sizeof(int32_t)) == 0) break;
+            std::memset(G, 0, qp * qp * sizeof(double));
+            for (int64_t from = 0; from < count; from += BLOCK) {
+                const int64_t m = count - from < BLOCK ? count - from : BLOCK;
+                for (int64_t e = 0; e < m; ++e)
+                    for (int64_t k = 0; k < qp; k += W)
+                        store(v + e * qp + k, load(p.table + int64_t(out[from + e]) * qp + k));
+                add_gram(v, m, qp, G);
+            }
+            double largest = 0;
+            for (int64_t k = 0; k < q; ++k) {
+                vec<T> even = {}, odd = {};
+                const T* row = p.Rt + k * n;
+                int64_t j = 0;
+                for (; j + 2 * W <= n; j += 2 * W) {
+                    even += load(r + j) * load(row + j);
+                    odd += load(r + j + W) * load(row + j + W);
+                }
+                g[k] = double(add(even + odd));
+                for (; j < n; ++j) g[k] += double(r[j]) * double(row[j]);
+                for (int64_t c = 0; c < q; ++c) g[k] += held[k * q + c] * double(x[c]);
+                for (int64_t c = k; c < q; ++c) S[k * q + c] = p.whole[k * q + c] - G[k * qp + c];
+                largest = S[k * q + k] > largest ? S[k * q + k] : largest;
+            }
+            for (int64_t k = 0; k < q; ++k) {
+                for (int64_t c = k; c < q; ++c) S[k * q + c] += held[k * q + c];
+                S[k * q + k] += p.jitter * (largest > 1e-12 ? largest : 1);
+            }
+            solve_one(S, q, g);
+            for (int64_t k = 0; k < q; ++k) x[k] -= T(g[k]);
+            had = count;
+            int32_t* kept = before;
+            before = out;
+            out = kept;
+        }
+        std::memcpy(p.solved + i * q, x, q * sizeof(T));
+    }
+}
+
 // ---- magnitudes within a threshold
 
 template <class T>
@@ -1129,11 +1416,23 @@ void within(Within<T>& p, int64_t first, int64_t last) {
     };
     int64_t e = first;
     for (; e + 4 * W <= last; e += 4 * W) {
+        vec<T> sum = {};
+#ifdef __AVX512VL__
+        uint32_t mask = 0;
+        for (int64_t k = 0; k < 4 * W; k += W) {
+            const vec<T> v = load(x + e + k), size = v < 0 ? -v : v;
+            mask |= uint32_t(reaches(size, vec<T>{} + most)) << k;
+        }
+        count += __builtin_popcount(mask);
+        const __m256i ones = _mm256_maskz_set1_epi8(__mmask32(mask), 1);
+        if (W == 4) _mm_storeu_si128(reinterpret_cast<__m128i*>(kept + e), _mm256_castsi256_si128(ones));
+        else _mm256_storeu_si256(reinterpret_cast<__m256i*>(kept + e), ones);
+#else
         for (int64_t k = 0; k < 4 * W; ++k) {
             kept[e + k] = std::abs(x[e + k]) <= most;
             count += kept[e + k];
         }
-        vec<T> sum = {};
+#endif
         for (int64_t k = 0; k < 4 * W; k += W) {
             const vec<T> v = load(x + e + k), size = v < 0 ? -v : v;
             const vec<T> inside = size <= most ? size : vec<T>{};
@@ -1198,8 +1497,8 @@ void turn(const Turn<T>& p, int64_t first, int64_t last) {
 }
 
 template <class T> Table<T> table() {
-    return {pass<T>, solve<T>, part<T>, whole<T>, outer<T>, values<T>, dense_rows<T>, dense_columns<T>, within<T>,
-            turn<T>};
+    return {pass<T>, solve<T>, part<T>, whole<T>, outer<T>, values<T>, cleaned<T>, dense_rows<T>, dense_columns<T>, within<T>,
+            turn<T>, between<T>, kth<T>};
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ template <class T> struct Solve {
     T* diagonals = nullptr;                       // out (rows, q): of T inverse T'
     double* total = nullptr;                      // out (q, q): added up over the rows
     double* moments = nullptr;                    // out (q), with `sizes`: squares and variances of rows
-    double* numbers = nullptr;                    // out (NUMBERS), with `sizes`; see below
+    double* numbers = nullptr;                    // out (NUMBERS), with `sizes` or only two; see below
     // Rows with very many entries, in order: what their segments add up to is known already.
     int64_t longs = 0;
     const int64_t* long_rows = nullptr;
@@ -144,6 +144,22 @@ template <class T> struct Dense {
     T* by_columns = nullptr;                      // out (n2, q): (kept residual)' L
 };
 
+// Rows of a dense matrix Y, each fitted by some of its entries: those within a limit, which falls
+// with the median of the residuals until it reaches a floor and keeps what it kept before. The vectors
+// v are in coordinates in which those of all entries have the Gram matrix `whole`.
+template <class T> struct Cleaned {
+    int64_t n2 = 0, q = 0, qp = 0;
+    const T* Y = nullptr;                         // (n1, n2)
+    const T* Rt = nullptr;                        // (q, n2)
+    const T* table = nullptr;                     // (n2, qp), the same by rows
+    const T* turn = nullptr;                      // (q, q)
+    const T* ridge = nullptr;                     // (n1, q) or nullptr; in the coordinates before the turn
+    const double* whole = nullptr;                // (q, q)
+    double floor = 0, multiple = 0, fall = 0, jitter = 0;
+    int rounds = 0;
+    T* solved = nullptr;                          // out (n1, q)
+};
+
 // M'C M for many small symmetric matrices C.
 template <class T> struct Turn {
     int64_t q = 0, qp = 0;                        // columns; padded to whole vectors
@@ -163,6 +179,15 @@ template <class T> struct Within {
     T largest = 0;
 };
 
+// The numbers, or their magnitudes, that lie between two, and how many lie below.
+template <class T> struct Between {
+    bool sizes = false;
+    T low = 0, high = 0;
+    T* inside = nullptr;                          // out, as many as there is room for
+    int64_t room = 0;                             // and some for whole vectors
+    int64_t count = 0, below = 0;                 // out
+};
+
 // Each works on the rows (or measurements, or columns) first .. last; what returns a number
 // returns the sum of the squared residuals.
 template <class T> struct Table {
@@ -172,10 +197,14 @@ template <class T> struct Table {
     void (*whole)(const Whole<T>&, int64_t first, int64_t last);
     void (*outer)(const Outer<T>&, int64_t first, int64_t last);
     double (*values)(const Values<T>&, int64_t first, int64_t last);
+    void (*cleaned)(const Cleaned<T>&, int64_t first, int64_t last);
     double (*dense_rows)(const Dense<T>&, int64_t first, int64_t last);
     void (*dense_columns)(const Dense<T>&, int64_t first, int64_t last);
     void (*within)(Within<T>&, int64_t first, int64_t last);
     void (*turn)(const Turn<T>&, int64_t first, int64_t last);
+    void (*between)(Between<T>&, const T* x, int64_t n);
+    // The k-th smallest of n numbers, with room for 2 n + 16; false where one was met that is none.
+    bool (*kth)(const T* x, int64_t n, int64_t k, T* room, T* found);
 };
 struct Kernels {
     Table<double> doubles;

@@ -27,6 +27,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -507,12 +508,8 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         while (parent[a] != a) a = parent[a] = parent[parent[a]];
         return a;
     };
-    int64_t count = 0, seen = 0, all = 0;
+    int64_t count = 0, seen = 0;
     const int64_t m = index[0].size();
-    std::vector<uint8_t> has(offset.back(), 0);
-    for (size_t k = 0; k < shape.size(); ++k)
-        for (int64_t e = 0; e < m; ++e) has[offset[k] + place(index[k].data(), e, shape[k])] = 1;
-    for (uint8_t one : has) all += one;
     auto join = [&](int64_t e) {
         int64_t first = -1;
         for (size_t k = 0; k < shape.size(); ++k) {
@@ -531,9 +528,9 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         }
     };
     // few entries mostly show that all is one part, or leave short paths for the others
-    for (int64_t stride : {61, 1}) {
+    for (int64_t stride : {61, 7, 1}) {
         for (int64_t e = 0; e < m; e += stride) join(e);
-        if (count == 1 && seen == all) break;
+        if (count == 1 && seen == offset.back()) break;
     }
     return count;
 }
@@ -702,13 +699,14 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     nb::object step = nb::cast(made<T>({n, q}, &p.step));
     if (spread) diagonals = nb::cast(made<T>({n, q}, &p.diagonals));
     std::vector<double> sum(q * q, 0.0);
-    solve_all<T>(p, spread, sum.data());
+    double numbers[NUMBERS] = {};
+    solve_all<T>(p, spread, sum.data(), p.steps ? nullptr : numbers);
     if (spread) {
         T* whole_sum;
         total = nb::cast(made<T>({q, q}, &whole_sum));
         for (size_t k = 0; k < q * q; ++k) whole_sum[k] = T(sum[k]);
     }
-    return nb::make_tuple(step, diagonals, total);
+    return nb::make_tuple(step, diagonals, total, numbers[BEFORE], numbers[AFTER]);
 }
 
 // The same for the rows of a matrix in coordinates as they come, with a prior, where the other
@@ -958,6 +956,31 @@ nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, option
     return nb::make_tuple(squares, residual, sums);
 }
 
+// Rows of Y without gross errors, by the vectors that Rt holds in coordinates that `turn` turned.
+template <class T>
+Out<T> cleaned_rows(const In<T, 2>& Y, const In<T, 2>& Rt, const In<T, 2>& turn, optional<In<T, 2>> ridge,
+                    const In<double, 2>& whole, double floor, double multiple, double fall, double jitter,
+                    int rounds) {
+    Cleaned<T> p;
+    const size_t n1 = Y.shape(0), n2 = Y.shape(1), q = Rt.shape(0);
+    demand(n2 > 0 && n2 < size_t(INT32_MAX) && Rt.shape(1) == n2, "Rt does not fit Y");
+    demand(turn.shape(0) == q && turn.shape(1) == q, "turn does not fit");
+    demand(whole.shape(0) == q && whole.shape(1) == q, "whole does not fit");
+    demand(!ridge || (ridge->shape(0) == n1 && ridge->shape(1) == q), "ridge does not fit");
+    constexpr int64_t lanes = 32 / sizeof(T);
+    p.n2 = int64_t(n2), p.q = int64_t(q), p.qp = std::max<int64_t>(1, (p.q + lanes - 1) / lanes) * lanes;
+    std::vector<T> table_(n2 * p.qp, T(0));
+    for (size_t k = 0; k < q; ++k)
+        for (size_t j = 0; j < n2; ++j) table_[j * p.qp + k] = Rt.data()[k * n2 + j];
+    p.Y = Y.data(), p.Rt = Rt.data(), p.table = table_.data(), p.turn = turn.data(), p.whole = whole.data();
+    p.ridge = ridge ? ridge->data() : nullptr;
+    p.floor = floor, p.multiple = multiple, p.fall = fall, p.jitter = jitter, p.rounds = rounds;
+    auto result = made<T>({n1, q}, &p.solved);
+    each(Pieces(int64_t(n1), int64_t(n1) * p.n2 * (p.q + 8) * 8),
+         [&](int64_t a, int64_t b) { table<T>().cleaned(p, a, b); });
+    return result;
+}
+
 // ---- reading
 
 // The places and values of the numbers in an array that are not NaN, or that a mask says are
@@ -1054,75 +1077,77 @@ template <class T> inline T number(typename Bits<T>::type u) {
     return x;
 }
 
-// The k-th smallest (k from 0) of n ordered integers, which are overwritten: a histogram of
-// their leading bits, then of the next ones of those alone that share them with the k-th.
-constexpr int DIGIT = 12;
-template <class U> U select(U* x, int64_t n, int64_t k, uint32_t* counts) {
-    for (int shift = 8 * int(sizeof(U)) - DIGIT; n > 48; shift = std::max(0, shift - DIGIT)) {
-        constexpr U mask = (U(1) << DIGIT) - 1;
-        std::memset(counts, 0, sizeof(uint32_t) << DIGIT);
-        for (int64_t e = 0; e < n; ++e) ++counts[(x[e] >> shift) & mask];
-        U digit = 0;
-        for (; k >= counts[digit]; ++digit) k -= counts[digit];
-        int64_t kept = 0;
-        for (int64_t e = 0; e < n; ++e) {
-            x[kept] = x[e];
-            kept += ((x[e] >> shift) & mask) == digit;
-        }
-        n = kept;
-        if (shift == 0) return x[0];  // all the same
-    }
-    std::nth_element(x, x + k, x + n);
-    return x[k];
-}
-
-// The k-th smallest magnitude (k from 0): leading bits first, on all threads, then the rest.
-template <class T> T kth_magnitude(const Any<T>& x, int64_t k) {
+// The k-th smallest (k from 0) of numbers, or of their magnitudes. Some of many, evenly spread, say
+// between which two it will most likely be; only what lies between those is looked at more closely.
+template <class T> struct Selecting {
     using U = typename Bits<T>::type;
+    static constexpr int64_t MANY = 20'000;
+    std::vector<T> own, room;
+    std::vector<U> some;
+
+    // Two numbers that the k-th of many is likely to lie between.
+    std::pair<T, T> bracket(const T* x, int64_t n, int64_t k, bool sizes) {
+        const int64_t root = n > 200'000 ? 64 : 24, count = root * root;
+        some.resize(count);
+        for (int64_t e = 0; e < count; ++e) {
+            const T value = x[n / count * e + e * 7 % (n / count)];
+            some[e] = ordered(sizes ? std::abs(value) : value);
+        }
+        const int64_t at = int64_t(double(k) / double(n) * double(count)), margin = 3 * root / 2;
+        const int64_t low = std::max<int64_t>(0, at - margin), high = std::min(count - 1, at + margin);
+        std::nth_element(some.begin(), some.begin() + low, some.end());
+        std::nth_element(some.begin() + low + 1, some.begin() + high, some.end());
+        const T least = sizes ? T(0) : -std::numeric_limits<T>::infinity();
+        return {at < margin ? least : number<T>(some[low]),
+                at + margin >= count ? std::numeric_limits<T>::infinity() : number<T>(some[high])};
+    }
+    T thoroughly(const T* x, int64_t n, int64_t k, bool sizes) {
+        if (sizes) {
+            own.resize(n);
+            for (int64_t e = 0; e < n; ++e) own[e] = std::abs(x[e]);
+            x = own.data();
+        }
+        if (int64_t(room.size()) < 2 * n + 16) room.resize(2 * n + 16);
+        T found;
+        if (table<T>().kth(x, n, k, room.data(), &found)) return found;
+        some.resize(n);  // something is no number: integers have an order all the same
+        for (int64_t e = 0; e < n; ++e) some[e] = ordered(x[e]);
+        std::nth_element(some.begin(), some.begin() + k, some.end());
+        return number<T>(some[k]);
+    }
+};
+
+// The k-th smallest magnitude (k from 0), on all threads.
+template <class T> T kth_magnitude(const Any<T>& x, int64_t k) {
     const int64_t n = x.size();
     demand(k >= 0 && k < n, "k must be below the size");
     const T* from = x.data();
     nb::gil_scoped_release release;
-    constexpr int leading = 15, shift = 8 * sizeof(T) - 1 - leading;
-    auto digit = [&](int64_t e) {
-        U u;
-        std::memcpy(&u, from + e, sizeof(T));
-        return U(u << 1) >> (shift + 1);
-    };
+    Selecting<T> selecting;
+    if (n < Selecting<T>::MANY) return selecting.thoroughly(from, n, k, true);
+    const auto [low, high] = selecting.bracket(from, n, k, true);
     const int64_t groups = std::clamp<int64_t>(n >> 16, 1, 4);
-    std::vector<std::vector<uint32_t>> counts(groups);
-    share(groups, [&](int64_t g) {
-        counts[g].assign(1 << leading, 0);
-        for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) ++counts[g][digit(e)];
+    std::vector<Between<T>> found(groups);
+    std::vector<std::vector<T>> inside(groups);
+    share(groups, [&, low = low, high = high](int64_t g) {
+        const int64_t a = n * g / groups, b = n * (g + 1) / groups;
+        Between<T>& p = found[g];
+        p.room = (b - a) / 4;
+        inside[g].resize(p.room + 8);
+        p.sizes = true, p.low = low, p.high = high, p.inside = inside[g].data();
+        table<T>().between(p, from + a, b - a);
     });
-    U bin = 0;
-    for (;; ++bin) {
-        int64_t here = 0;
-        for (auto& count : counts) here += count[bin];
-        if (here > k) break;
-        k -= here;
-    }
-    std::vector<std::vector<U>> same(groups);
-    share(groups, [&](int64_t g) {
-        auto& found = same[g];
-        const int64_t most = counts[g][bin];
-        found.resize(most + 1);
-        int64_t kept = 0;
-        for (int64_t e = n * g / groups; e < n * (g + 1) / groups; ++e) {
-            found[kept] = ordered(std::abs(from[e]));
-            kept += digit(e) == bin && kept < most;
-        }
-        found.resize(kept);
-    });
-    for (int64_t g = 1; g < groups; ++g) same[0].insert(same[0].end(), same[g].begin(), same[g].end());
-    unchanged(k < int64_t(same[0].size()));
-    std::vector<uint32_t> room(1 << DIGIT);
-    return number<T>(select(same[0].data(), int64_t(same[0].size()), k, room.data()));
+    int64_t below = 0, count = 0;
+    bool room = true;
+    for (const auto& p : found) below += p.below, count += p.count, room = room && p.count < p.room;
+    if (!room || k < below || k >= below + count) return selecting.thoroughly(from, n, k, true);
+    std::vector<T> all;
+    for (int64_t g = 0; g < groups; ++g) all.insert(all.end(), inside[g].begin(), inside[g].begin() + found[g].count);
+    return selecting.thoroughly(all.data(), count, k - below, false);
 }
 
 // The k-th smallest of every fibre (outer, :, inner) of an array (outer, n, inner).
 template <class T> Out<T> kth_of_fibres(const In<T, 3>& x, int64_t k) {
-    using U = typename Bits<T>::type;
     const int64_t outer = x.shape(0), n = x.shape(1), inner = x.shape(2);
     demand(k >= 0 && k < n, "k must be below the length of a fibre");
     T* out;
@@ -1131,18 +1156,52 @@ template <class T> Out<T> kth_of_fibres(const In<T, 3>& x, int64_t k) {
     const int64_t strips = (inner + together - 1) / together;
     const T* from = x.data();
     each(Pieces(outer * strips, outer * n * inner * 16), [&](int64_t a, int64_t b) {
-        std::vector<U> fibres(together * n);
-        std::vector<uint32_t> room(1 << DIGIT);
+        std::vector<T> fibres(inner == 1 ? 0 : together * n);
+        Selecting<T> selecting;
         for (int64_t s = a; s < b; ++s) {
             const int64_t o = s / strips, j = s % strips * together;
             const int64_t width = std::min(together, inner - j);
+            if (inner == 1) {
+                out[o] = selecting.thoroughly(from + o * n, n, k, false);
+                continue;
+            }
             for (int64_t e = 0; e < n; ++e)
-                for (int64_t c = 0; c < width; ++c) fibres[c * n + e] = ordered(from[(o * n + e) * inner + j + c]);
+                for (int64_t c = 0; c < width; ++c) fibres[c * n + e] = from[(o * n + e) * inner + j + c];
             for (int64_t c = 0; c < width; ++c)
-                out[o * inner + j + c] = number<T>(select(fibres.data() + c * n, n, k, room.data()));
+                out[o * inner + j + c] = selecting.thoroughly(fibres.data() + c * n, n, k, false);
         }
     });
     return result;
+}
+
+// Of every fibre (outer, :, inner): its median (the lower of two), and the median distance to that.
+template <class T> nb::tuple spreads(const In<T, 3>& x) {
+    const int64_t outer = x.shape(0), n = x.shape(1), inner = x.shape(2);
+    demand(n > 0, "fibres must not be empty");
+    T* out[2];
+    nb::object found[2];
+    for (int k = 0; k < 2; ++k) found[k] = nb::cast(made<T>({size_t(outer), size_t(inner)}, &out[k]));
+    constexpr int64_t together = 8;
+    const int64_t strips = (inner + together - 1) / together;
+    const T* from = x.data();
+    each(Pieces(outer * strips, outer * n * inner * 32), [&](int64_t a, int64_t b) {
+        std::vector<T> fibres(together * n);
+        Selecting<T> selecting;
+        for (int64_t s = a; s < b; ++s) {
+            const int64_t o = s / strips, j = s % strips * together, width = std::min(together, inner - j);
+            for (int64_t e = 0; e < n; ++e)
+                for (int64_t c = 0; c < width; ++c) fibres[c * n + e] = from[(o * n + e) * inner + j + c];
+            for (int64_t c = 0; c < width; ++c) {
+                T* own = fibres.data() + c * n;
+                const T middle = selecting.thoroughly(own, n, (n - 1) / 2, false);
+                for (int64_t e = 0; e < n; ++e) own[e] = std::abs(own[e] - middle);
+                const int64_t to = o * inner + j + c;
+                out[0][to] = middle;
+                out[1][to] = selecting.thoroughly(own, n, (n - 1) / 2, false);
+            }
+        }
+    });
+    return nb::make_tuple(found[0], found[1]);
 }
 
 // The median (the lower of two) of the values of every row; 0 where it has none.
@@ -1153,16 +1212,38 @@ template <class T> Out<T> row_medians(const Sorted& entries, const In<T, 1>& x) 
     auto result = made<T>({size_t(side.rows)}, &out);
     const T* from = x.data();
     each(Cuts(side, 16, 16), [&](int64_t a, int64_t b) {
-        std::vector<typename Bits<T>::type> row;
-        std::vector<uint32_t> room(1 << DIGIT);
+        Selecting<T> selecting;
         for (int64_t i = a; i < b; ++i) {
             const int64_t n = side.starts[i + 1] - side.starts[i];
-            row.resize(n);
-            for (int64_t e = 0; e < n; ++e) row[e] = ordered(from[side.starts[i] + e]);
-            out[i] = n ? number<T>(select(row.data(), n, (n - 1) / 2, room.data())) : T(0);
+            out[i] = n ? selecting.thoroughly(from + side.starts[i], n, (n - 1) / 2, false) : T(0);
         }
     });
     return result;
+}
+
+// The means of the values of every row, and the sums of their squared distances to it; 0 where it
+// has none.
+template <class T> nb::tuple row_moments(const Sorted& entries, const In<T, 1>& x) {
+    demand(int64_t(x.size()) == entries.m, "x does not fit the entries");
+    const Side side = entries.side();
+    T *means, *squares;
+    nb::object first = nb::cast(made<T>({size_t(side.rows)}, &means));
+    nb::object second = nb::cast(made<T>({size_t(side.rows)}, &squares));
+    const T* from = x.data();
+    each(Cuts(side, 8, 16), [&](int64_t a, int64_t b) {
+        constexpr int lanes = 4;  // so many sums do not wait for one another
+        for (int64_t i = a; i < b; ++i) {
+            const int64_t begin = side.starts[i], end = side.starts[i + 1];
+            double sums[lanes] = {}, mean = 0;
+            for (int64_t e = begin; e < end; ++e) sums[e % lanes] += double(from[e]);
+            if (end > begin) mean = std::accumulate(sums, sums + lanes, 0.0) / double(end - begin);
+            std::fill(sums, sums + lanes, 0.0);
+            for (int64_t e = begin; e < end; ++e) sums[e % lanes] += (double(from[e]) - mean) * (double(from[e]) - mean);
+            means[i] = T(mean);
+            squares[i] = T(std::accumulate(sums, sums + lanes, 0.0));
+        }
+    });
+    return nb::make_tuple(first, second);
 }
 
 // Which magnitudes do not exceed a threshold; how many, their squares added up, the largest.
@@ -1224,6 +1305,10 @@ template <class T> void bind(nb::module_& m) {
     m.def("kth_magnitude", kth_magnitude<T>, nb::arg().noconvert(), nb::arg());
     m.def("kth_of_fibres", kth_of_fibres<T>, nb::arg().noconvert(), nb::arg());
     m.def("row_medians", row_medians<T>, nb::arg(), nb::arg().noconvert());
+    m.def("spreads", spreads<T>, nb::arg().noconvert());
+    m.def("cleaned_rows", cleaned_rows<T>, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg(),
+          nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+    m.def("row_moments", row_moments<T>, nb::arg(), nb::arg().noconvert());
     m.def("within", magnitudes_within<T>, nb::arg().noconvert(), nb::arg());
     m.def("kept_squares", kept_squares<T>, nb::arg().noconvert(), nb::arg());
 }

@@ -98,7 +98,7 @@ def test_the_inverses_of_row_systems():
     A = entries(rng)
     _, F = next(factorisations(rng))
     ridge = rng.uniform(0.1, 1, F.L.shape)
-    _, diagonals, total = solved(A, F, 0, F.L, ridge=ridge, spread=True)
+    _, diagonals, total, _ = solved(A, F, 0, F.L, ridge=ridge, spread=True)
     i, j = A.index
     expected = np.zeros((SHAPE[0], 3, 3))
     for row in range(SHAPE[0]):
@@ -145,6 +145,31 @@ def test_alternating_never_raises_the_loss():
     result = sg.solve(noisy, sg.small_random(5, 1.0, rng=0), sg.Alternating(), max_iter=25)
     values = [record["value"] for record in result.history]
     assert all(b <= a * (1 + 1e-9) for a, b in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize("kappa", [1, 100])
+def test_longer_steps_need_fewer_sweeps_and_never_raise_the_loss(kappa):
+    problem, truth = sg.datasets.matrix_completion(300, 250, rank=5, kappa=kappa, p=0.12, rng=1)
+    start, counts = sg.spectral(5), []
+    for relax in (False, True):
+        result = sg.solve(problem, start, sg.Alternating(relax=relax), max_iter=40)
+        values = [record["value"] for record in result.history]
+        least = 1e-18 * values[0]
+        assert all(b <= a or b < least for a, b in itertools.pairwise(values))
+        counts.append(next(t for t, value in enumerate(values) if value < least))
+        assert sg.metrics.relative_error(result.factors, truth) < 1e-7
+    assert counts[1] < 0.8 * counts[0]
+
+
+def test_longer_steps_go_on_where_a_run_stopped():
+    problem, _ = sg.datasets.matrix_completion(60, 50, rank=3, kappa=10, p=0.4, rng=0)
+    method = sg.Alternating(relax=True)
+    whole = sg.solve(problem, sg.spectral(3), method, max_iter=9)
+    half = sg.solve(problem, sg.spectral(3), method, max_iter=4)
+    rest = sg.solve(problem, half.state, method, max_iter=5)
+    for A, B in zip(whole.factors.blocks, rest.factors.blocks, strict=True):
+        np.testing.assert_array_equal(A, B)
+    assert whole.state.memory.method.factor > 1
 
 
 def test_alternating_is_scaled_gradient_descent_with_step_one_where_all_is_observed():

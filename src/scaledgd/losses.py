@@ -427,12 +427,17 @@ class SoftTrim(Loss):
         """Return the threshold of iterate t."""
         if not isinstance(self.schedule, ThresholdRule):
             return Threshold(None, t, self._threshold(t + 1, residual, None))
-        known = memory if isinstance(memory, Threshold) and memory.rule == self.schedule else None
+        known = self._known(memory)
         # to look at the same iterate twice (when a run is resumed) must not move it twice
         if known is not None and known.t == t:
             return known
         last = None if known is None else known.value
         return Threshold(self.schedule, t, self._threshold(t + 1, residual, last))
+
+    def _known(self, memory: Any) -> Threshold | None:
+        """Return what was remembered, if it was by this rule."""
+        own = isinstance(memory, Threshold) and memory.rule == self.schedule
+        return memory if own else None
 
     def clean(self, y: Array) -> Array:
         return _clip(y, self._threshold(0, y, None))[0]
@@ -474,6 +479,14 @@ class HardTrim(SoftTrim):
     even = True
 
     def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
+        rule, known = self.schedule, self._known(memory)
+        if isinstance(rule, median_threshold) and (known is None or known.t != t):
+            # the start has seen the data: from the first iterate on the residual's median counts
+            floor = (rule.first or 0.0) if known is None else rule.ratio * known.value
+            scale = rule.scale(residual)
+            kept, _, squares, largest = backend(residual).within(residual, larger(scale, floor))
+            # it can fall at once to the largest kept residual: that rejects nothing more
+            return Kept(kept, (residual, squares)), Threshold(rule, t, larger(scale, largest))
         memory = self._at(residual, t, memory)
         if getattr(memory.value, "ndim", 0):
             return Kept(array_namespace(residual).abs(residual) <= memory.value), memory
@@ -486,13 +499,3 @@ class HardTrim(SoftTrim):
         # three robust standard deviations of the data that are not zero
         kept = backend(y).within(y, 3 / 1.0364 * upper_quantile(y))[0]
         return y * array_namespace(y).astype(kept, y.dtype)
-
-    def _threshold(self, t: int, residual: Array, last: Any) -> Any:
-        rule = self.schedule
-        if not isinstance(rule, median_threshold):
-            return super()._threshold(t, residual, last)
-        # the start has seen the data: from the first iterate on the residual's median counts
-        floor = (rule.first or 0.0) if last is None else rule.ratio * last
-        scale = rule.scale(residual)
-        # it can fall at once to the largest kept residual: that rejects nothing more
-        return larger(scale, backend(residual).within(residual, larger(scale, floor))[3])

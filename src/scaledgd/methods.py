@@ -6,8 +6,9 @@ is a callable: ``method(problem, state)`` returns the next factors and what it w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
@@ -16,7 +17,7 @@ from . import checks
 from .factors import Blocks, Bordered, Factors, LowRank
 from .linalg import inner, is_complex
 from .problems import Problem
-from .state import State
+from .state import Found, State
 from .steps import (
     Descent,
     Projection,
@@ -92,6 +93,67 @@ class ScaledGD:
         return descent.by(step, _step_memory(state))
 
 
+@dataclass(frozen=True)
+class Relaxation:
+    """What `Alternating` remembers: how fast the loss fell, and by how much it overshoots.
+
+    Two blocks that are solved for in turn are a Gauss-Seidel iteration. If its error falls to a
+    share μ² per sweep, steps that are ω = 2 / (1 + √(1 − μ²)) times as long make it fall to a
+    share ω − 1, which is much less. μ² follows from the share λ that is seen:
+    (λ + ω − 1)² = λ ω² μ² (Young).
+
+    Parameters
+    ----------
+    values : tuple of float
+        The losses of the last iterates, three at most.
+    shares : tuple of float
+        λ of the last sweeps, two at most: the square root of the share of a fall of the loss that
+        the next fall was.
+    factor : float
+        ω. Between 0 and 2 the loss falls with every block.
+    ahead : bool
+        Whether the loss of the coming iterate is among the values, because the sweep that led
+        there found it out. If the run is resumed there, it is rounded otherwise.
+    """
+
+    values: tuple[float, ...] = ()
+    shares: tuple[float, ...] = ()
+    factor: float = 1.0
+    ahead: bool = False
+
+    def seeing(self, value: float) -> Relaxation:
+        """Return what is known after another loss.
+
+        Parameters
+        ----------
+        value : float
+
+        Returns
+        -------
+        Relaxation
+        """
+        values = (*self.values, value)[-3:]
+        if len(values) < 3 or not values[0] > values[1] > values[2]:
+            return replace(self, values=values)
+        share = math.sqrt((values[1] - values[2]) / (values[0] - values[1]))
+        shares = (*self.shares, min(share, MOST))[-2:]
+        # the smaller of two: a fit that finds a small component halts for a sweep
+        seen, over = min(shares), self.factor - 1
+        factor = 1 + 0.7 * over  # nothing falls faster than this: it may be too much
+        if seen > 1.1 * over:
+            rate = min((seen + over) ** 2 / (seen * self.factor**2), MOST)
+            factor = 2 / (1 + math.sqrt(1 - rate))
+        # the first shares say little
+        return Relaxation(values, shares, factor if self.shares else min(factor, 1.1))
+
+
+MOST = 0.8
+"""Share of its error that a sweep is believed to leave at most."""
+
+TRACE = 1e-6
+"""Share of the loss before a step below which the loss after it is computed anew."""
+
+
 @dataclass(frozen=True, eq=False)
 class Alternating:
     """Solve for one block after the other; each is a least-squares problem.
@@ -112,6 +174,9 @@ class Alternating:
     update : tuple of int, optional
         The blocks to update, in this order; by default all but the factors of modes that
         are not compressed.
+    relax : bool
+        Whether steps are made longer, as the fall of the loss suggests (`Relaxation`): fewer
+        sweeps to a high accuracy.
 
     Examples
     --------
@@ -125,6 +190,7 @@ class Alternating:
     steps: int = 10
     project: Projection | None = None
     update: tuple[int, ...] | None = None
+    relax: bool = False
 
     advice: ClassVar[str] = (
         "the curvature of the loss does not bound it, or a ridge is missing: check "
@@ -146,9 +212,27 @@ class Alternating:
         order = factors.free if self.update is None else self.update
         # offsets of one side, without factors, leave the other block without columns
         order = tuple(k for k in order if 0 not in factors.blocks[k].shape)
+        memory = state.memory.method
+        loss: float | None = None
+        pace = memory if self.relax and isinstance(memory, Relaxation) else Relaxation()
+        if self.relax and not pace.ahead:
+            pace = pace.seeing(float(state.value))
+        by = pace.factor
         for k in order:
-            factors = factors.moved(k, -state.view.block_step(k, steps=self.steps, at=factors))
-        return factors if self.project is None else self.project(factors), state.memory.method
+            found = state.view.block_move(k, steps=self.steps, at=factors)
+            factors = factors.moved(k, -found.step if by == 1 else -by * found.step)
+            loss = None
+            if found.squares is not None:
+                before, after = found.squares
+                left = before - by * (2 - by) * (before - after)
+                # the systems are not solved to so many digits that a loss that vanishes is known
+                loss = 0.5 * left if left > TRACE * before else None
+        if self.project is not None:
+            factors, loss = self.project(factors), None
+        if self.relax:
+            known = pace if loss is None else pace.seeing(loss)
+            memory = replace(known, ahead=loss is not None)
+        return Found(factors, memory, loss)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,12 @@ Array = Any
 CHANCE = 0.01
 """Chance that some line of a table is taken for a constant because its values agree by chance."""
 
+FEW = 16
+"""Every how many-th entry is looked at first."""
+
+MANY = 2**20
+"""Entries of lines that are compared at a time."""
+
 FEWEST = 4
 """Entries that a row needs to count as constant."""
 
@@ -90,7 +96,11 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
     xp, n = array_namespace(data.y), data.shape[mode]
     if data.index is None:
         lines = data.y if mode == 0 else data.y.T
-        same = host(xp.all(lines == lines[:, :1], axis=1))
+        # two entries tell nearly all lines from constant ones
+        same = host(lines[:, 0] == lines[:, lines.shape[1] // 2])
+        for some in np.array_split(np.flatnonzero(same), 1 + same.sum() * lines.shape[1] // MANY):
+            chosen = xp.take(lines, xp.asarray(some, device=device(lines)), axis=0)
+            same[some] = host(xp.all(chosen == chosen[:, :1], axis=1))
         value, count = host(lines[:, 0]).copy(), np.where(same, lines.shape[1], 0)
     elif is_torch_array(data.y):
         first = xp.zeros(n, dtype=data.y.dtype, device=device(data.y))
@@ -102,8 +112,11 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
         value = np.zeros(n, dtype=data.y.dtype)
         value[line] = data.y
         other = np.zeros(n, dtype=np.bool_)
-        for rows, y in data.stretches(mode):
-            other[rows[y != value[rows]]] = True
+        few = slice(None, None, FEW)  # which tell nearly all lines from constant ones
+        other[line[few][data.y[few] != value[line[few]]]] = True
+        if not other.all():
+            for rows, y in data.stretches(mode):
+                other[rows[y != value[rows]]] = True
         count = np.where(other, 0, host(data.counts(mode)).astype(np.int64))
     return value, np.where(count > 1, count, 0)
 

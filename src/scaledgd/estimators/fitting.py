@@ -135,7 +135,7 @@ def alternate(
     tol = min(session.tol, 0.05)  # an earlier end would look like a fit that went wrong
     # X that moves so little is as near to the data as a residual that has vanished
     rules = [vanished(0.1 * session.tol), change(0.1 * tol), settled(max(fall, tol))]
-    return session.solve(problem, F, Alternating(), rules, stage=stage)
+    return session.solve(problem, F, Alternating(relax=True), rules, stage=stage)
 
 
 def without_weakest(state: State, run: Callable[[Factors], State]) -> Factors:

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient
 from ..factors import Bordered, Factors
-from ..kernels import backend
+from ..kernels import Cleaning, backend
 from ..linalg import square
 from ..losses import Kept, Loss, Squared
 from ..operators import BlockProblem, Entries, Full, Operator, Weighted
@@ -31,6 +31,9 @@ PIECE = 500_000
 
 PIECE_ON_DEVICE = 2**28
 """The same on a device, which would mostly wait between small ones."""
+
+FALL = 0.6
+"""Share of a limit on residuals that is left of it after a round, at most."""
 
 STRETCH = 2**20
 """Entries that are processed at a time where arrays of all of them would only take memory."""
@@ -296,11 +299,20 @@ class LocalObservations(Observations):
     def median_sizes(self, mode: int) -> Array:
         return self._medians(array_namespace(self.y).abs(self.y), mode)
 
+    def spreads(self, mode: int) -> tuple[Array, Array]:
+        """Return the medians of all slices of a mode, and the median distances to them."""
+        found: tuple[Array, Array] | None = self.operator.rows(self.y).spreads(self.y, mode)
+        if found is not None:
+            return found
+        xp, middle = array_namespace(self.y), self.medians(mode)
+        return middle, self._medians(xp.abs(self.y - self.along(mode, middle)), mode)
+
     def squares(self, mode: int, robust: bool = False) -> Array:
         xp = array_namespace(self.y)
         if robust:
-            off = self.y - self.along(mode, self.medians(mode))
-            return self.counts(mode) * (1.4826 * self._medians(xp.abs(off), mode)) ** 2
+            return self.counts(mode) * (1.4826 * self.spreads(mode)[1]) ** 2
+        if self.index is not None and self.size and self.operator.pattern.compiled:
+            return self.operator.pattern.moments(self.y, mode)[1]
         means = self.means(mode)
         squares = xp.zeros_like(means)
         if self.index is None or len(self._stretches()) < 2:
@@ -422,6 +434,14 @@ class LocalObservations(Observations):
         rounds: int = 40,
     ) -> Any:
         xp = array_namespace(self.y)
+        multiple = MULTIPLE * 1.4826
+        if self.index is None and self.weight is None and mode == 0 and factors.alone(0):
+            system = BlockProblem(factors, 0, self.y, Squared(), ridge).row_system
+            cleaning = Cleaning(multiple, FALL, float(floor), rounds)
+            rows = self.operator.rows(self.y)
+            found = None if system is None else rows.cleaned_rows(system, self.y, cleaning)
+            if found is not None:
+                return factors.with_blocks((found, *factors.blocks[1:]))
         large = self.index is None and self.size > self._piece and self.shape[0] > 1
         if mode == 0 and large and isinstance(factors, Bordered):
             return self._rows_in_pieces(factors, floor, ridge, rounds)
@@ -437,9 +457,11 @@ class LocalObservations(Observations):
             size = xp.abs(residual)
             fallen = limit is not None and bool(xp.all(limit <= floor))
             if not fallen:
-                scale = MULTIPLE * 1.4826 * self._medians(size, mode)
+                scale = multiple * self._medians(size, mode)
                 # the limit always falls: outliers on one side can hold the scale of a row up
-                less = scale if limit is None else xp.where(scale < 0.6 * limit, scale, 0.6 * limit)
+                less = (
+                    scale if limit is None else xp.where(scale < FALL * limit, scale, FALL * limit)
+                )
                 limit = xp.where(less > floor, less, floor + 0 * less)
             now = size <= self.along(mode, limit)
             if kept is not None and bool(xp.all(limit <= floor)) and bool(xp.all(now == kept)):

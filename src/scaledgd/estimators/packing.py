@@ -15,7 +15,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 from ..factors import CP, Bordered, LowRank, Symmetric, Tucker
 from ..files import FileError, Tree
 from ..linalg import to_host
-from ..methods import CurvatureMemory
+from ..methods import CurvatureMemory, Relaxation
 from ..state import Memory
 from ..steps import StepMemory, line_search
 from ..thresholds import Threshold, median_threshold
@@ -26,7 +26,7 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         *(CP, Bordered, LowRank, Symmetric, Tucker),
-        *(Memory, Posterior, PosteriorCP, CurvatureMemory, StepMemory, Threshold),
+        *(Memory, Posterior, PosteriorCP, CurvatureMemory, Relaxation, StepMemory, Threshold),
         *(median_threshold, line_search),
     )
 }

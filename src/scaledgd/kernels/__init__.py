@@ -22,6 +22,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from .design import (
+    Cleaning,
     Contracted,
     Design,
     Index,
@@ -42,6 +43,7 @@ Array = Any
 __all__ = [
     "JITTER",
     "Backend",
+    "Cleaning",
     "Contracted",
     "Design",
     "Grid",

@@ -16,6 +16,7 @@ from ..linalg import mode_product, whitening
 from . import threads as threads  # registers the kernels with threadpoolctl
 from .arranged import ArrangedPattern
 from .design import (
+    Cleaning,
     Contracted,
     Index,
     Rows,
@@ -168,7 +169,7 @@ class _Systems:
         table, factors, lead = self.table()
         exact = self.spread or table.shape[2] <= EXACT or given.get("whole") is not None
         given["ridge"] = self.ridge
-        step, *inverses = C.solve_rows(
+        step, diagonal, total, *squares = C.solve_rows(
             entries,
             table,
             factors,
@@ -180,9 +181,9 @@ class _Systems:
             TOL,
             self.spread,
         )
-        return (
-            RowSolution(step @ self.T.T, *inverses) if self.spread else RowSolution(step @ self.T.T)
-        )
+        known = exact and given.get("target") is None and self.ridge is None
+        before_and_after: Any = tuple(squares) if known else None
+        return RowSolution(step @ self.T.T, diagonal, total, before_and_after)
 
 
 class CppPattern(ArrangedPattern, SciPyPattern):
@@ -278,6 +279,12 @@ class CppPattern(ArrangedPattern, SciPyPattern):
             self.entries(mode), _whole(M), _whole(x), given, None, False, True
         )
         return squares, sums
+
+    def moments(self, values: Array, mode: int) -> tuple[Array, Array]:
+        if not suits(values):
+            return super().moments(values, mode)
+        found: tuple[Array, Array] = C.row_moments(self.entries(mode), self.arranged(values, mode))
+        return found
 
     def medians(self, values: Array, mode: int) -> Array:
         if not suits(values):
@@ -396,6 +403,36 @@ def sizes_of(G: Array, ridge: Array) -> Array | None:
 
 class CppGrid(Grid):
     """Every entry of a matrix: what is rejected is subtracted from the Gram matrix of all."""
+
+    def spreads(self, values: Array, mode: int) -> tuple[Array, Array] | None:
+        if len(self.shape) != 2 or not suits(values):
+            return None
+        n1, n2 = self.shape
+        found = C.spreads(_whole(values).reshape((n1, n2, 1) if mode == 0 else (1, n1, n2)))
+        middle, typical = (x.reshape(-1) for x in found)
+        return middle, typical
+
+    def cleaned_rows(self, system: RowSystem, y: Array, cleaning: Cleaning) -> Array | None:
+        ridge = system.ridge
+        if system.mode or not self.steps(system, None, y):
+            return None
+        systems = _Systems(system)
+        T, M = systems.T, systems.design.M
+        if ridge is not None:
+            ridge = _whole(np.broadcast_to(ridge, (y.shape[0], T.shape[0])))
+        found = C.cleaned_rows(
+            _whole(y),
+            _whole(M.T),
+            _whole(T),
+            ridge,
+            (T.T @ systems.back).astype(np.float64),
+            cleaning.floor,
+            cleaning.multiple,
+            cleaning.fall,
+            jitter(M),
+            cleaning.rounds,
+        )
+        return found @ T.T
 
     def steps(self, system: RowSystem, root: Array | None, *arrays: Array | None) -> bool:
         matrix = len(self.shape) == 2 and isinstance(system.design, Rows) and root is None

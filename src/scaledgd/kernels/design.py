@@ -284,13 +284,27 @@ class WholeUpdate(NamedTuple):
     sums: Sums
 
 
+class Cleaning(NamedTuple):
+    """How rows are fitted in spite of gross errors.
+
+    Limits begin at `multiple` times the median of the magnitudes in a row and fall with it, at
+    least to the share `fall` in each of some rounds, down to the floor.
+    """
+
+    multiple: float
+    fall: float
+    floor: float
+    rounds: int
+
+
 class RowSolution(NamedTuple):
     """The solutions of the row systems, of shape (n, q).
 
     Where the inverses were wanted, also their diagonals, of shape (n, q), and their sum, of
-    shape (q, q).
+    shape (q, q). Where they came for free, the sums of squared residuals before and after the step.
     """
 
     step: Array
     diagonal: Array = None
     total: Array = None
+    squares: tuple[float, float] | None = None

@@ -25,6 +25,7 @@ from ..linalg import (
     whitening,
 )
 from .design import (
+    Cleaning,
     Design,
     Index,
     RowSolution,
@@ -123,6 +124,20 @@ class RowSystems:
         0 where a slice has no entry.
         """
         raise NotImplementedError
+
+    def spreads(self, values: Array, mode: int) -> tuple[Array, Array] | None:
+        """Return medians over every slice of a mode, and the median distances to them.
+
+        None where that is not possible at once.
+        """
+        return None
+
+    def cleaned_rows(self, system: RowSystem, y: Array, cleaning: Cleaning) -> Array | None:
+        """Return rows fitted to what they have within limits; None where there is no kernel.
+
+        See `LocalObservations.rows_without_outliers`.
+        """
+        return None
 
     def solve_rows(
         self, system: RowSystem, target: Array, weights: Array | None = None
@@ -289,6 +304,15 @@ class Pattern(RowSystems):
     def sums(self, values: Array | None, mode: int, like: Array) -> Array:
         """Return the sums of values over every slice of a mode; counts where values is None."""
         return self.backend.sums(self.index[mode], values, self.shape[mode], like)
+
+    def moments(self, values: Array, mode: int) -> tuple[Array, Array]:
+        """Return means over every slice of a mode, and sums of squared distances to them."""
+        rows, n = self.index[mode], self.shape[mode]
+        counts = self.sums(None, mode, values)
+        seen = array_namespace(values).where(counts > 0, counts, 1 + 0 * counts)
+        means = self.sums(values, mode, values) / seen
+        off = values - array_namespace(values).take(means, rows)
+        return means, self.backend.sums(rows, off * off, n, values)
 
     def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
         """Contract the array with `weights` on the pattern, as `Ambient.contract` says."""

@@ -157,6 +157,22 @@ class View:
         """
         self._missing("block_step")
 
+    def block_move(self, k: int, *, at: Factors | None = None, steps: int = 10) -> RowSolution:
+        """Return `block_step`, and how far the step takes the loss down if that is known.
+
+        Parameters
+        ----------
+        k : int
+        at : Factors, optional
+        steps : int
+
+        Returns
+        -------
+        RowSolution
+            Its squares are given only where half of them is the loss.
+        """
+        return RowSolution(self.block_step(k, at=at, steps=steps))
+
     def reweighted(self, weight: Array) -> View:
         """Return the view with a weight per measurement.
 

@@ -116,6 +116,11 @@ class ObservedView(View):
     ) -> Array:
         return self._block(k, at, ridge, steps, False).step
 
+    def block_move(self, k: int, *, at: Factors | None = None, steps: int = 10) -> RowSolution:
+        found = self._block(k, at, None, steps, False)
+        whole = self.plain and self.loss.kept is None
+        return found if whole else found._replace(squares=None)
+
     def block_solution(
         self, k: int, *, at: Factors | None = None, ridge: Array | None = None
     ) -> RowSolution:
