@@ -91,9 +91,10 @@ def _without_source(model: Any) -> Any:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return a fitted estimator from a file that `save` wrote.
+    """Return a fitted estimator from a file, or a folder, that `save` wrote.
 
-    Nothing in the file is executed: it contains numbers, strings and arrays, and a checksum.
+    Nothing in the file is executed: it contains numbers, strings and arrays, and a checksum. Parts
+    of a factor that was distributed are read when they are needed.
 
     Parameters
     ----------
