@@ -119,6 +119,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     folder = Path(path) if os.path.isdir(path) else None
+    if folder is not None and not (folder / "model.npz").is_file():
+        raise FileError(f"{os.fspath(path)} is a folder, but none that a model was saved into")
     tree = files.read(path if folder is None else folder / "model.npz", "model")
     try:
         return _revived(converted(tree), folder)
