@@ -200,6 +200,7 @@ def test_held_out_entries_are_scored(far, alone, monkeypatch):  # noqa: F811
     assert np.allclose(one._model.scores, many._model.scores, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_files_in_parts_are_filled(far, tmp_path, client, monkeypatch):  # noqa: F811
     pytest.importorskip("typer", reason="needs scaledgd[cli]")
     from scaledgd.cli.commands import folders

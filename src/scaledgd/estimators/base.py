@@ -420,7 +420,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
         The file is a zip of arrays and JSON without pickle, which `numpy.load` opens too. It has
         a checksum over every byte, and is replaced atomically. It contains the data of the fit,
-        which `partial_fit` and intervals need.
+        which `partial_fit` and intervals need. A model whose factor stays distributed is written
+        into a folder of such files, the factor in parts.
 
         Parameters
         ----------

@@ -73,7 +73,8 @@ class MatrixCompletion(MatrixEstimator):
     ----------
     factors_ : LowRank
         The low-rank part. ``reconstruct()`` is offsets + ``factors_.full()``, but the constant in
-        rows and columns whose entries are all equal.
+        rows and columns whose entries are all equal. A factor of the rows of a Dask collection
+        that is too large for one machine is a Dask array.
     components_ : array of shape (rank_, n2), orthonormal rows
     singular_values_ : array of shape (rank_,)
     row_offset_, column_offset_ : arrays of shape (n1,) and (n2,)

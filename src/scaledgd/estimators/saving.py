@@ -91,9 +91,10 @@ def _without_source(model: Any) -> Any:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return a fitted estimator from a file that `save` wrote.
+    """Return a fitted estimator from a file, or a folder, that `save` wrote.
 
-    Nothing in the file is executed: it contains numbers, strings and arrays, and a checksum.
+    Nothing in the file is executed: it contains numbers, strings and arrays, and a checksum. Parts
+    of a factor that was distributed are read when they are needed.
 
     Parameters
     ----------
@@ -118,6 +119,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     folder = Path(path) if os.path.isdir(path) else None
+    if folder is not None and not (folder / "model.npz").is_file():
+        raise FileError(f"{os.fspath(path)} is a folder, but none that a model was saved into")
     tree = files.read(path if folder is None else folder / "model.npz", "model")
     try:
         return _revived(converted(tree), folder)
