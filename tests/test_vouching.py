@@ -486,6 +486,8 @@ def test_few_entries_do_not_make_columns_unlike():
     whole = rng.standard_t(2, (60, 80)) * 10 ** rng.uniform(-1.5, 1.5, 80)
     assert unlike_columns(observed(whole), robust=True)
     assert not unlike_columns(observed(whole.T.copy()), robust=True)
+    for seed in range(20):
+        assert not unlike_columns(observed(noisy((50, 60), 1, 0.01, seed)[1]), robust=True)
 
 
 def test_time_that_is_up_before_the_judgement_is_spoken_of():
