@@ -370,6 +370,31 @@ CASES |= {
         "kind": "float32",
         "form": "masked",
     },
+    "a narrow table of little but noise": {
+        "estimator": "MatrixCompletion",
+        "options": {"random_state": 0},
+        "seed": 1620839739,
+        "shape": (40, 14),
+        "rank": 8,
+        "noise": 2.7624434482063496,
+        "seen": 0.8464882878516642,
+        "pattern": "power law",
+        "form": "masked",
+        "memory": 0.9,
+    },
+    "a rank below that of the data, and medians beside it": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 856636822,
+        "shape": (77, 25),
+        "decay": 1.0,
+        "heavy": True,
+        "offset": 1.4110536408578889,
+        "seen": 0.9757273262002301,
+        "pattern": "power law",
+        "scale": 1e150,
+        "memory": 0.99,
+    },
 }
 
 
@@ -461,6 +486,8 @@ def test_few_entries_do_not_make_columns_unlike():
     whole = rng.standard_t(2, (60, 80)) * 10 ** rng.uniform(-1.5, 1.5, 80)
     assert unlike_columns(observed(whole), robust=True)
     assert not unlike_columns(observed(whole.T.copy()), robust=True)
+    for seed in range(20):
+        assert not unlike_columns(observed(noisy((50, 60), 1, 0.01, seed)[1]), robust=True)
 
 
 def test_time_that_is_up_before_the_judgement_is_spoken_of():

@@ -20,6 +20,8 @@ Array = Any
 
 APART = 10.0
 """Ratio of deviations from which on columns count as unlike."""
+FAR_APART = 30.0
+"""The same where units are not tried but taken: a single component of normal numbers has 13."""
 GROSS = 1e8
 """Robust deviations beyond which an entry is pulled in before a fit that rejects errors."""
 SEVERAL = 5
@@ -85,7 +87,8 @@ def unlike_columns(data: Observations, robust: bool = False) -> bool:
     """
     data = data.scaled(data.magnitude())  # squares of huge numbers overflow
     rows, columns = (_variances(data, mode, robust) for mode in (0, 1))
-    return _ratio(np.sqrt(columns)) > max(APART, _ratio(np.sqrt(rows)))
+    least = FAR_APART if robust else APART
+    return _ratio(np.sqrt(columns)) > max(least, _ratio(np.sqrt(rows)))
 
 
 def column_units(data: Observations) -> Units:
