@@ -814,7 +814,6 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; k < f * f; ++k) total[k] = four{};
     double numbers[NUMBERS] = {};
     const T* rows[BLOCK];
-    const int64_t ahead = p.side.starts[p.side.rows] - AHEAD;
     for (int64_t i = first; i < last; i += FOUR) {
         const int64_t count = last - i < FOUR ? last - i : FOUR;
         for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
@@ -827,8 +826,6 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
             for (int64_t e = p.side.starts[row], end = p.side.starts[row + 1]; e < end;) {
                 const int64_t m = end - e < BLOCK ? end - e : BLOCK;
                 for (int64_t a = 0; a < m; ++a) {
-                    if (e + a < ahead)
-                        prefetch(p.table + int64_t(p.side.other[0][e + a + AHEAD]) * stride, stride * sizeof(T));
                     rows[a] = p.table + int64_t(p.side.other[0][e + a]) * stride;
                     const T root = p.root ? p.root[e + a] : T(1);
                     for (int64_t k = 0; k < qp; k += W) store(v + a * qp + k, root * load(rows[a] + k));
@@ -1069,6 +1066,31 @@ template <class T> struct Strip {
     vec<T> lanes[8];
 };
 
+// Numbers where bytes are not zero, and zeros elsewhere.
+#ifdef __AVX512VL__
+inline vec<double> only(const uint8_t* kept, vec<double> v) {
+    int32_t four;
+    std::memcpy(&four, kept, sizeof(four));
+    const __m128i bytes = _mm_cvtsi32_si128(four);
+    return (vec<double>)_mm256_maskz_mov_pd(__mmask8(_mm_test_epi8_mask(bytes, bytes)), (__m256d)v);
+}
+inline vec<float> only(const uint8_t* kept, vec<float> v) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kept));
+    return (vec<float>)_mm256_maskz_mov_ps(__mmask8(_mm_test_epi8_mask(bytes, bytes)), (__m256)v);
+}
+#else
+inline vec<double> only(const uint8_t* kept, vec<double> v) {
+    vec<double> mask;
+    for (int64_t k = 0; k < Lanes<double>::count; ++k) mask[k] = double(kept[k]);
+    return mask != 0 ? v : vec<double>{};
+}
+inline vec<float> only(const uint8_t* kept, vec<float> v) {
+    vec<float> mask;
+    for (int64_t k = 0; k < Lanes<float>::count; ++k) mask[k] = float(kept[k]);
+    return mask != 0 ? v : vec<float>{};
+}
+#endif
+
 // x . Rt[:, j ..] - Y, zero where not kept, for N rows x from the i-th on
 template <class T, int N>
 inline void strips(const Dense<T>& p, const T* x, int64_t i, int64_t j, Strip<T>* r) {
@@ -1084,11 +1106,7 @@ inline void strips(const Dense<T>& p, const T* x, int64_t i, int64_t j, Strip<T>
         }
     for (int n = 0; p.kept && n < N; ++n) {
         const uint8_t* kept = p.kept + (i + n) * n2 + j;
-        for (int a = 0; a < 8; ++a) {
-            vec<T> mask;
-            for (int64_t k = 0; k < W; ++k) mask[k] = T(kept[a * W + k]);
-            r[n].lanes[a] = mask != 0 ? r[n].lanes[a] : vec<T>{};
-        }
+        for (int a = 0; a < 8; ++a) r[n].lanes[a] = only(kept + a * W, r[n].lanes[a]);
     }
 }
 

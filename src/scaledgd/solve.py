@@ -29,7 +29,12 @@ Begun = Callable[[Problem], State]
 
 
 def iterate(
-    problem: Problem, factors: Factors, method: Method, t: int = 0, memory: Memory | None = None
+    problem: Problem,
+    factors: Factors,
+    method: Method,
+    t: int = 0,
+    memory: Memory | None = None,
+    known: float | None = None,
 ) -> Iterator[State]:
     """Yield the iterates F_t, F_{t+1}, … of a method on a problem, without end.
 
@@ -45,6 +50,8 @@ def iterate(
         The number of the first iterate: where a run stopped, to continue there.
     memory : Memory, optional
         The memory of the state where a run stopped.
+    known : float, optional
+        The loss of the first iterate, if it is known.
 
     Yields
     ------
@@ -58,7 +65,6 @@ def iterate(
     >>> [f"{float(state.value):.2g}" for state in itertools.islice(states, 3)]
     ['1', '0.016', '1.2e-05']
     """
-    known: float | None = None
     while True:
         state = problem.linearize(factors, t, memory)
         if known is not None:
@@ -194,7 +200,10 @@ def solve(
         with quiet, _threads(problem), contextlib.ExitStack() as with_care:
             with clock:
                 factors, t, memory = _start(problem, init)
-                states = iterate(problem, factors, method, t, memory)
+                known = None
+                if isinstance(init, State) and init.view.problem is problem:
+                    known = init.known
+                states = iterate(problem, factors, method, t, memory, known)
             while verdict is None:
                 with clock:
                     fresh = next(states)

@@ -20,14 +20,16 @@ Watch = Callable[["Session", str, State, list[Record]], bool]
 
 def light(state: State) -> dict[str, Any]:
     """Return what must be stored of a state to resume from it."""
-    return {"t": state.t, "factors": state.factors, "memory": state.memory}
+    kept = {"t": state.t, "factors": state.factors, "memory": state.memory}
+    return {**kept, "known": state.known}  # computed anew, the loss would be rounded otherwise
 
 
 def revived(kept: dict[str, Any], problem: Observed, *_: Any) -> State:
     """Return the state that `light` was given."""
     if tuple(kept["factors"].shape) != tuple(problem.shape):
         raise ValueError(f"it has factors of shape {kept['factors'].shape}, not {problem.shape}")
-    return problem.linearize(kept["factors"], kept["t"], kept["memory"])
+    state = problem.linearize(kept["factors"], kept["t"], kept["memory"])
+    return replace(state, known=kept.get("known"))
 
 
 def unexplained(state: State) -> float:
