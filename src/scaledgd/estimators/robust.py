@@ -85,7 +85,7 @@ def falling(least: float) -> list[StoppingRule]:
 
     def gone(state: State, history: list[Record]) -> Stop | None:
         if threshold(state) <= least:
-            return Stop("the residual vanished but for the outliers")
+            return Stop("the residual vanished except for the outliers")
         return None
 
     def stalled(state: State, history: list[Record]) -> Stop | None:
@@ -93,7 +93,7 @@ def falling(least: float) -> list[StoppingRule]:
         seen = [record["threshold"] for record in history]
         best = min(seen)
         if len(seen) > 4 and best > 0.98 * min(seen[:-3]):
-            return Stop("the scale of the residual does not fall any more")
+            return Stop("the scale of the residual no longer falls")
         return None
 
     return [gone, stalled]
