@@ -96,7 +96,7 @@ class EntrywiseEstimator(LowRankEstimator):
 
     def _conclude(self, model: EntrywiseModel, held: LocalObservations | None, kind: Kind) -> None:
         scores = model.scores_of(held, self._clipped)
-        # copied now that the fit has let go of its arrays
+        # copied only after the fit has released its arrays
         own = model.observations.owned()
         model = model.with_same_fit(observations=own, held=held, scores=scores)
         super()._conclude(model, held, kind)

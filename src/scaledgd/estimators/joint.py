@@ -80,7 +80,7 @@ class Joint:
         may turn, and be stationary for a moment.
     least : int
         Columns that a fit with whole covariances begins with at least, a few more than the rank:
-        they keep it from going astray.
+        they keep it on course.
     """
 
     rank: int

@@ -1,7 +1,7 @@
 """Fit a table with gross errors.
 
 Residuals beyond three times their robust scale are ignored (`HardTrim`), and the rest is solved
-exactly (`Alternating`). Rows, columns and components that went astray are begun anew.
+exactly (`Alternating`). Rows, columns and components that fit outliers are started again.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def rejection(
     rank: int,
     init: Bordered | None = None,
 ) -> State:
-    """Fit a rank in spite of the outliers, and repair what went astray."""
+    """Fit a rank in spite of the outliers, and repair rows and columns that fit them."""
     least, fine = levels(session, data)
 
     def run(init: Factors | State, stage: str = "repair") -> State:

@@ -244,7 +244,7 @@ class _TensorEstimator(EntrywiseEstimator):
             return False
         model = self._model
         if model.slices:
-            return False  # a variational model finds its size anew
+            return False  # a variational model finds its size again
         return bool(
             model.factors.shape[1:] == data.shape[1:]
             and ranks in (None, model.factors.ranks)

@@ -130,7 +130,8 @@ def _table(name: str, rows: list[list[Any]]) -> Sheet:
     most = sorted(counts[k] for k in kept)[len(kept) // 2]
     first = next((k for k in kept if counts[k] > 1), kept[0]) if most > 2 else kept[0]
     titles = [k for k in kept if k < first]
-    kept, remarks = [k for k in kept if k >= first], []
+    kept = [k for k in kept if k >= first]
+    remarks: list[int] = []
     # a single cell of text after an empty row
     while most > 2 and len(kept) > 2 and counts[kept[-1]] == 1 and kept[-2] < kept[-1] - 1:
         if not isinstance(next(filter(_full, rows[kept[-1]])), str):
