@@ -228,8 +228,8 @@ def test_bad_input_is_refused_with_a_reason(name):
         ({"max_time": -1}, "max_time"),
         ({"outliers": "auto", "ridge": 0.1}, "leave it"),
         ({"non_negative": True, "center": "rows"}, "no offsets"),
-        ({"non_negative": True, "outliers": "auto"}, "neither outliers nor a ridge"),
-        ({"non_negative": True, "ridge": 0.1}, "neither outliers nor a ridge"),
+        ({"non_negative": True, "outliers": "auto"}, "cannot be combined"),
+        ({"non_negative": True, "ridge": 0.1}, "cannot be combined"),
     ],
 )
 def test_bad_parameters_are_refused_with_a_reason(parameters, words):
