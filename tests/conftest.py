@@ -25,8 +25,15 @@ import pytest
 import scaledgd as sg
 
 REFERENCE = Path(__file__).parent / "reference"
-TOGETHER = ("test_reproduce.py", "test_docs.py", "test_report.py", "test_commands.py")
-"""Files that stay in one worker, because their tests share a site, a browser or a long run."""
+TOGETHER = (
+    "test_reproduce.py",
+    "test_docs.py",
+    "test_report.py",
+    "test_commands.py",
+    "test_dask.py",
+    "test_time.py",
+)
+"""Files that stay in one worker: their tests share a site, a browser, a cluster or long fits."""
 
 PURE = (
     "test_cli_people.py",

@@ -192,7 +192,7 @@ def test_observed_cells_are_preserved_byte_for_byte(fine):
         with open(f"{name}.csv", "wb") as f:
             f.write(data)
         facts = fine("complete", f"{name}.csv", "-o", f"{name}.out.csv", "--raw")
-        assert facts["passed_through"] == ["id", "Straße" if name != "latin" else "Stra\ufffde"]
+        assert facts["passed_through"] == ["id", "Straße"]
         assert facts["filled"] == 5
         with open(f"{name}.out.csv", "rb") as f:
             filled = f.read()
@@ -805,12 +805,11 @@ FAILURES = {
     "empty": (_bytes(b""), ["is empty"]),
     "header alone": (_bytes(b"a,b,c\n"), ["no rows"]),
     "long lines": (
-        _bytes(b";".join(b"%d" % k for k in range(60_000)) + b"\n1\n"), ["line 2 has 1 cells"]
+        _bytes(b";".join(b"%d" % k for k in range(60_000)) + b"\n1\n"), ["line 2 has 1 cell,"]
     ),
     "short line": (_bytes(b"a,b,c\n1,2,3\n4,5\n"), ["line 3 has 2 cells", "has 3"]),
     "open quote": (_bytes(b'a,b\n1,"2\n3,4\n'), ["quotation mark in line 2", "close it"]),
     "infinity": (_bytes(b"a,b\n1,2\n3,inf\n,4\n"), ["line 3", "infinity", "--missing inf"]),
-    "UTF-16": (_bytes("a,b\n1,\n".encode("utf-16")), ["iconv"]),
     "binary": (_bytes(bytes(range(256))), ["not text"]),
     "cut gz": (_cut(lambda t, n: t.to_csv(n), "in.csv.gz"), ["truncated"]),
     "cut parquet": (_cut(lambda t, n: t.to_parquet(n), "in.parquet"), ["truncated", "again"]),

@@ -115,6 +115,46 @@ GOOD = {
     "Latin-1": (
         "in.csv", plain(names=["Größe", *"bcdef"]).encode("latin-1"), (), "", r"\d\d\.\d\d"
     ),
+    "umlauts in cells": (
+        "in.csv", lines(
+            [[f"Müller {i}", *r] for i, r in enumerate(cells(Y, "{:.2f} €"))], ";",
+            ["Größe", *NAMES],
+        ).encode("cp1252"), (), "the unit '€'", r"\d\d\.\d\d €",
+    ),
+    "UTF-16": ("in.csv", plain("\t").encode("utf-16"), (), "tabs", r"\d\d\.\d\d"),
+    "a line for Excel": ("in.csv", "sep=;\n" + plain(";"), (), "above the table", r"\d\d\.\d\d"),
+    "a title": ("in.csv", "Readings\n\n" + plain(), (), "the first line is", r"\d\d\.\d\d"),
+    "a title and semicolons": (
+        "in.csv", "Readings of 2024; all\n" + plain(";"), (), "semicolons", r"\d\d\.\d\d"
+    ),
+    "a title saved by Excel": (
+        "in.csv", "Readings,,,,,\r\n,,,,,\r\n" + plain(end="\r\n"), (), "the first 2 lines are",
+        r"\d\d\.\d\d",
+    ),
+    "comments": (
+        "in.csv", "# made by\n# somebody, for you\n" + plain(), (), "the first 2 lines are",
+        r"\d\d\.\d\d",
+    ),
+    "units below the names": (
+        "in.csv", plain().replace("\n", "\n°C,kg,%,m,m,\n", 1), (), "holds no numbers",
+        r"\d\d\.\d\d",
+    ),
+    "groups above the names": (
+        "in.csv", "left,,,right,,\n" + plain(), (), "holds no numbers", r"\d\d\.\d\d"
+    ),
+    "identifiers": (
+        "in.csv", lines(
+            [[*r, f"{7919 * i % 1000:05d}"] for i, r in enumerate(cells(Y))],
+            names=[*"abcdef", "customer_id"],
+        ), (), "taken for identifiers", r"\d\d\.\d\d",
+    ),
+    "dates in several formats": (
+        "in.csv", lines(
+            [[a[i % 2][0], *a[0][1:]] for i, a in enumerate(zip(
+                dated(cells(Y), "%Y-%m-%d %H:%M"), dated(cells(Y), "%d.%m.%Y"), strict=True
+            ))], names=["time", *"abcdef"],
+        ), (), "", r"\d\d\.\d\d",
+    ),
     "integers": ("in.csv", plain(form="{:.0f}", data=WHOLE), (), "", r"\d\d"),
     "two columns of one name": (
         "in.csv", plain(names=["a", "a", "b", "b", "c", "d"]), (), "", r"\d\d\.\d\d"
@@ -144,6 +184,9 @@ GOOD = {
 }  # fmt: skip
 
 
+ENCODINGS = {"Latin-1": "latin-1", "umlauts in cells": "cp1252", "UTF-16": "utf-16"}
+
+
 def write(name, content):
     data = content if isinstance(content, bytes) else content.encode()
     Path(name).write_bytes(data)
@@ -154,7 +197,7 @@ def write(name, content):
 def test_files_that_are_filled(run, name):
     """Cells that were there stay to the byte, and new ones look like them."""
     file, content, options, note, pattern = GOOD[name]
-    encoding = "latin-1" if name == "Latin-1" else "utf-8"
+    encoding = ENCODINGS.get(name, "utf-8")
     before = write(file, content).decode(encoding)
     code, _, err = run("complete", file, "-o", "out" + file[2:], *QUICK, *options)
     assert code == 0, err
@@ -164,17 +207,19 @@ def test_files_that_are_filled(run, name):
         after = f.read().decode(encoding)
     marks = {"semicolons": ";", "tabs": "\t", "vertical bars": "|", "spaces": " "}
     mark = marks.get(note, ",")
-    if name.startswith(("decimal commas", "German thousands", "euros")) and '"' not in before:
+    semicolons = ("decimal commas", "German thousands", "euros", "umlauts", "a line for Excel")
+    if name.startswith(semicolons) and '"' not in before:
         mark = ";"
     split = re.compile(rf'{re.escape(mark)}(?=(?:[^"]*"[^"]*")*[^"]*$)')
     old, new = (
         [split.split(line) for line in text.splitlines() if line] for text in (before, after)
     )
     assert [len(row) for row in old] == [len(row) for row in new]
+    above = name.startswith(("a title saved", "groups", "units below"))
     filled = []
     for i, (a, b) in enumerate(zip(old, new, strict=True)):
         for x, y in zip(a, b, strict=True):
-            if x.strip() in ("", "NA", "-", "-999.00") and i and y != x:
+            if x.strip() in ("", "NA", "-", "-999.00") and i > 2 * above and y != x:
                 filled.append(y)
             else:
                 assert x == y
@@ -185,7 +230,6 @@ def test_files_that_are_filled(run, name):
 
 # name: (file, its content, options, phrases)
 BAD = {
-    "UTF-16": ("in.csv", plain().encode("utf-16"), (), ["iconv"]),
     "old Mac line ends": ("in.csv", plain(end="\r"), (), ["carriage returns"]),
     "aligned with spaces": (
         "in.txt", "\n".join("   ".join(r) for r in [list("abc"), *cells(X[:, :3])]) + "\n", (),
@@ -193,10 +237,15 @@ BAD = {
     ),
     "an old workbook": ("in.xls", b"\xd0\xcf\x11\xe0", (), [".xlsx or .csv"]),
     "a web page": ("in.xlsx", b"<html><table></table></html>", (), ["not an Excel workbook"]),
-    "a line for Excel": ("in.csv", "sep=;\n" + plain(";"), (), ["sep=;", "tail -n +2"]),
-    "a title": ("in.csv", "Readings\n\n" + plain(), (), ["line 1 is not part", "tail -n +2"]),
-    "comments": (
-        "in.csv", "# made by\n# somebody, for you\n" + plain(), (), ["lines 1 to 2", "tail -n +3"]
+    "a remark below": (
+        "in.csv", plain() + "\nSource: our lab\n", (), ["line 33 has 1 cell", "remove it"]
+    ),
+    "units in some cells": (
+        "in.csv", lines([[f"{i} kg" if i % 3 == 1 else f"{i}", f"{i}"] for i in range(20)]), (),
+        ["'1 kg'", "in all of its cells or in none"],
+    ),
+    "negative in brackets": (
+        "in.csv", plain().replace("\n", "\n(3.50),1,2,3,4,5\n", 1), (), ["'(3.50)'", "as -3.50"]
     ),
     "one row": ("in.csv", "a,b,c\n1,,3\n", (), ["only columns without any value"]),
     "one column": ("in.csv", "a\n1\n\n3\n", (), ["single column"]),
@@ -243,6 +292,20 @@ def test_files_that_are_refused(run, name):
     for phrase in phrases:
         assert phrase in err
     assert os.listdir() == [file]
+
+
+def test_empty_lines_at_the_end_stay_empty(fine):
+    write("in.csv", plain(end="\r\n") + ",,,,,\r\n" * 3)
+    facts = fine("complete", "in.csv", "-o", "out.csv", *QUICK)
+    assert facts["shape"] == [30, 6]
+    assert facts["filled"] == np.isnan(Y).sum()
+    assert Path("out.csv").read_bytes().endswith(b"\r\n" + b",,,,,\r\n" * 3)
+
+
+def test_times_in_several_formats_are_named(run):
+    write("in.csv", GOOD["dates in several formats"][1])
+    _, _, err = run("complete", "in.csv", "-o", "out.csv", *QUICK)
+    assert "warning: the column 'time' holds times in several formats" in err
 
 
 def test_what_was_assumed_can_be_overridden(run, fine):
@@ -314,7 +377,7 @@ def test_a_workbook_is_copied_with_new_numbers(fine, openpyxl):
     assert facts["shape"] == [30, 4]
     assert facts["date"] == "time"
     assert any("sheet 'readings'" in note and "--sheet" in note for note in facts["assumed"])
-    assert any("title" in note for note in facts["assumed"])
+    assert any("above the table" in note for note in facts["assumed"])
     before, after = (openpyxl.load_workbook(name) for name in ("in.xlsx", "out.xlsx"))
     assert after["notes"]["A1"].value == "=1+1"
     assert after["readings"]["C4"].font.bold
@@ -327,6 +390,19 @@ def test_a_workbook_is_copied_with_new_numbers(fine, openpyxl):
             else:
                 assert a.value == b.value
     assert filled == facts["filled"] == np.isnan(Y[:, :3]).sum() + 1
+
+
+def test_what_stands_around_the_table_of_a_sheet_stays(fine, openpyxl):
+    book = workbook(openpyxl)
+    book["readings"].append([])
+    book["readings"].append([None, "Source: our lab"])
+    book.save("in.xlsx")
+    facts = fine("complete", "in.xlsx", "-o", "out.xlsx", *QUICK)
+    assert facts["shape"] == [30, 4]
+    assert "rows 1 to 2 of the sheet are above the table" in facts["assumed"][0]
+    assert "from row 35 on is below the table" in facts["assumed"][1]
+    last = openpyxl.load_workbook("out.xlsx")["readings"][35]
+    assert [cell.value for cell in last] == [None, "Source: our lab", None, None, None, None]
 
 
 def test_sheets_are_chosen_and_written_as_other_formats(fine, run, openpyxl):

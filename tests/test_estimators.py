@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import scaledgd as sg
+from scaledgd.estimators import reading
 
 pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
 
@@ -26,19 +27,22 @@ WEIGHTS = (
     "which entries are held out"
 )
 EXCEPTIONS = {
-    "RobustPCA": {
-        "check_sample_weight_equivalence_on_dense_data": WEIGHTS,
-        "check_sample_weight_equivalence_on_sparse_data": WEIGHTS,
-    },
+    "check_sample_weight_equivalence_on_dense_data": WEIGHTS,
+    "check_sample_weight_equivalence_on_sparse_data": WEIGHTS,
 }
 
 
-@parametrize_with_checks(
-    [sg.MatrixCompletion(), sg.RobustPCA(), sg.MatrixRegressor(shape=(-1, 1))],
-    expected_failed_checks=lambda estimator: EXCEPTIONS.get(type(estimator).__name__, {}),
-)
+@parametrize_with_checks([sg.MatrixCompletion(), sg.MatrixRegressor(shape=(-1, 1))])
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_is_content(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks([sg.RobustPCA()], expected_failed_checks=lambda estimator: EXCEPTIONS)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_is_content_with_robust_pca(estimator, check):
+    """It shares its interface with `MatrixCompletion`, and every check takes longer."""
     check(estimator)
 
 
@@ -117,7 +121,7 @@ def test_frames_keep_their_names():
 )
 def test_torch_in_torch_out(estimator, atol):
     torch = library("torch")
-    _, Y, rng = table(noise=0.05)
+    _, Y, rng = table((40, 25), noise=0.05)
     X = holes(Y, rng)
     model = getattr(sg, estimator)(rank=3)
     expected = model.fit(X).transform(X)
@@ -130,14 +134,14 @@ def test_torch_in_torch_out(estimator, atol):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.int8, bool, np.longdouble, object, np.float32])
 def test_numbers_of_any_kind(dtype):
-    X, _, _ = table()
+    X, _, _ = table((30, 20))
     Y = (10 * X).astype(np.int8).astype(dtype) if dtype is not bool else X > 0
     before = Y.copy()
-    model = sg.RobustPCA(rank=2).fit(Y)
+    model = sg.RobustPCA(rank=3).fit(Y)
     clean = model.transform(Y)
     assert clean.dtype == (np.float32 if dtype is np.float32 else np.float64)
     np.testing.assert_array_equal(Y, before)
-    expected = sg.RobustPCA(rank=2).fit(np.asarray(Y, dtype=float)).transform(np.asarray(Y, float))
+    expected = sg.RobustPCA(rank=3).fit(np.asarray(Y, dtype=float)).transform(np.asarray(Y, float))
     np.testing.assert_allclose(clean, expected, rtol=1e-4, atol=1e-3)
 
 
@@ -224,8 +228,8 @@ def test_bad_input_is_refused_with_a_reason(name):
         ({"max_time": -1}, "max_time"),
         ({"outliers": "auto", "ridge": 0.1}, "leave it"),
         ({"non_negative": True, "center": "rows"}, "no offsets"),
-        ({"non_negative": True, "outliers": "auto"}, "neither outliers nor a ridge"),
-        ({"non_negative": True, "ridge": 0.1}, "neither outliers nor a ridge"),
+        ({"non_negative": True, "outliers": "auto"}, "cannot be combined"),
+        ({"non_negative": True, "ridge": 0.1}, "cannot be combined"),
     ],
 )
 def test_bad_parameters_are_refused_with_a_reason(parameters, words):
@@ -549,17 +553,17 @@ def test_history_tells_how_it_went():
     assert model.n_iter_ == len(model.history_) - 1
 
 
-def test_a_dense_result_that_would_not_fit_is_refused():
+def test_a_dense_result_that_would_not_fit_is_refused(monkeypatch):
     rng = np.random.default_rng(0)
-    i, j = rng.integers(0, 200000, 2000), rng.integers(0, 100000, 2000)
-    flat = np.unique(i * 100000 + j)
+    flat = np.unique(rng.integers(0, 20_000 * 10_000, 2000))
     model = sg.MatrixCompletion(rank=1, ridge=0.1)
-    model.fit_entries((flat // 100000, flat % 100000), np.ones(flat.size), (200000, 100000))
+    model.fit_entries((flat // 10_000, flat % 10_000), np.ones(flat.size), (20_000, 10_000))
+    monkeypatch.setattr(reading, "available_memory", lambda: 1 << 30)
     with pytest.raises(MemoryError, match="predict_entries"):
         model.reconstruct()
     assert model.predict_entries((np.asarray([3]), np.asarray([4]))).shape == (1,)
     with pytest.raises(MemoryError, match="predict_entries"):
-        model.transform(sparse.coo_array((np.ones(1), ([0], [0])), shape=(200000, 100000)))
+        model.transform(sparse.coo_array((np.ones(1), ([0], [0])), shape=(20_000, 10_000)))
 
 
 # ---- as scikit-learn uses them
@@ -904,7 +908,7 @@ def test_no_weight_is_missing():
 @pytest.mark.parametrize("center", ["rows", "both"])
 @pytest.mark.parametrize("scale", ["rows", "columns", "both"])
 def test_units_do_not_matter_beside_offsets(center, scale):
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         Y = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 9)) + 3
         Y = Y + 0.1 * rng.standard_normal(Y.shape)

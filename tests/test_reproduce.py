@@ -352,7 +352,7 @@ def test_control_c_and_again(tmp_path):
     os.killpg(first.pid, signal.SIGINT)  # a terminal signals the workers, too
     _, told = first.communicate(timeout=300)
     assert first.returncode == 130
-    assert told == "scaledgd: error: interrupted; run it again to go on where it was\n"
+    assert told == "scaledgd: error: interrupted; run it again to continue\n"
     known = file.read_text(encoding="utf-8").count("\n")
     total = len(experiments.item("step_size").cases(Setting(True)))
     assert 3 < known < total

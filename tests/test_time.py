@@ -470,7 +470,7 @@ def test_smooth_is_checked(estimator):
 def test_what_does_not_go_with_smooth_is_refused():
     X = np.abs(table(0, T=40))
     for more in ({"ridge": 0.1}, {"non_negative": True}):
-        with pytest.raises(ValueError, match="goes with neither"):
+        with pytest.raises(ValueError, match="cannot be combined"):
             completion(smooth="rows", **more).fit(X)
         assert not isinstance(completion(rank=2, **more).fit(X)._model, TimedModel)
 

@@ -2,8 +2,8 @@
 Fill the gaps of sensors
 ========================
 
-Sensors lose single readings, fail for hours, and now and then all of them are silent. If the rows
-of a table have times, one call fills all of these gaps and says how sure it is.
+Sensors lose single readings, fail for hours, and sometimes fail all at once. If the rows of a table
+have times, one call fills all of these gaps and says how sure it is.
 """
 
 # %%
@@ -54,10 +54,10 @@ print(f"{missing.mean():.0%} of the readings are missing")
 # %%
 # One call
 # --------
-# The index of the table is times, so ``smooth="auto"``, the default, also tries models that know
-# time. Cells are held out in the shape of the gaps, and decide. ``rank_path_`` has the candidates:
+# The index of the table holds times, so ``smooth="auto"``, the default, also tries models of time.
+# Cells that are held out in the shape of the gaps decide. ``rank_path_`` lists the candidates:
 # ``smooth`` is a low-rank table whose rows follow each other in time, ``series`` interpolates every
-# sensor on its own, and the others know nothing of time.
+# sensor separately, and the others ignore time.
 
 warnings.filterwarnings("ignore", category=sg.DataWarning)  # of rows without any value
 model = sg.MatrixCompletion(random_state=0).fit(table)
@@ -70,7 +70,7 @@ for candidate in model.rank_path_:
 # %%
 # Was it right?
 # -------------
-# Errors of the filled cells, in mg/L, beside what else is at hand:
+# Errors of the filled cells, in mg/L, compared with other methods:
 
 from sklearn.impute import KNNImputer
 
@@ -93,10 +93,10 @@ for name, estimate in others.items():
 # %%
 # How sure is it?
 # ---------------
-# ``interval`` bounds cells. ``kind="prediction"`` is about what a sensor would have read, noise
-# included, and can be checked against the hidden readings; ``kind="model"`` is about the
-# concentration itself. Bands are narrow where other sensors or close readings tell, and wide in the
-# middle of long outages.
+# ``interval`` bounds cells. ``kind="prediction"`` bounds what a sensor would have read, noise
+# included, and can be checked against the hidden readings; ``kind="model"`` bounds the
+# concentration itself. Bands are narrow where other sensors or nearby readings help, and wide in
+# the middle of long outages.
 
 gaps = np.nonzero(missing)
 lower, upper = model.interval(gaps, 0.9, kind="prediction")
@@ -117,9 +117,9 @@ axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False)
 # %%
 # The next rows
 # -------------
-# ``transform`` fills rows that follow, and knows the rows before them. Here the next day has every
+# ``transform`` fills rows that follow, and uses the rows before them. Here the next day has every
 # other sensor, and the day after that has nothing. That day is a blackout at the end: the estimates
-# leave the last readings and turn to what the sensors usually do at these hours.
+# move from the last readings to what the sensors usually show at these hours.
 
 partly = later.copy()
 partly.iloc[:24, ::2] = np.nan
@@ -133,8 +133,8 @@ means = (table.mean() - later).to_numpy()[24:]
 print(f"means of the sensors:     {np.sqrt(np.mean(means**2)):.3f} mg/L")
 
 # %%
-# Intervals are of cells of the fit. For intervals of rows to come, give them to ``fit`` without
-# values. They widen with the time since the last reading:
+# Intervals are for cells of the fit. For intervals of future rows, pass these rows to ``fit``
+# without values. The intervals widen with the time since the last reading:
 
 ahead = sg.MatrixCompletion(random_state=0).fit(pd.concat([table, partly]))
 rows = np.repeat(np.arange(len(table), len(table) + 48), 60)
@@ -156,10 +156,10 @@ ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, frameon=False)
 # - **Times must differ from each other.** They may be irregular, and rows may be in any order.
 #   Repeated times are an error that names them: average them, or set ``smooth="none"``.
 # - **The last rows are the hardest.** Nothing comes after them, so look at the intervals there.
-# - **Where sharp fronts pass one sensor after another**, no pattern comes back, and interpolation
-#   can be better (:doc:`an example </estimators>`). Compare, if you can.
+# - **Where sharp fronts pass one sensor after another**, no pattern repeats, and interpolation
+#   can be better (:doc:`an example </estimators>`). Compare them if you can.
 # - **An array has no times.** Rows are then taken as equally spaced, if neighbours are alike.
 #
 # See also: :doc:`fill the holes in a table </gallery/data/fill_a_table>`, :doc:`how sure is a
-# filled cell? </gallery/trust/how_sure>`, and :doc:`the command line </command-line>`, which finds
-# a column of times by itself.
+# filled cell? </gallery/trust/how_sure>`, and :doc:`the command line </command-line>`, which
+# detects a column of times.

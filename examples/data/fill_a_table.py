@@ -2,7 +2,7 @@
 Fill the holes in a table
 =========================
 
-A table of measurements with missing values, single ones and gaps of many hours. One call fills them
+A table of measurements has missing values: single ones, and gaps of many hours. One call fills them
 in, with nothing to tune.
 """
 
@@ -141,9 +141,8 @@ print(pd.DataFrame(both).iloc[[21, 22, 23, 25, 26, 27]].round(2))
 # %%
 # What to look out for
 # --------------------
-# - **A given rank comes without centring and scaling.** It is one fit of exactly that model. For
-#   tables like this one, whose columns differ in size, also set ``scale="columns"``, or leave out
-#   the rank.
+# - **A given rank is an upper bound**, and offsets and scales are still chosen on held-out entries.
+#   Set ``center="none", scale="none"`` for a low-rank table and nothing else.
 # - **Text and date columns are refused**, with an error that names them. Put them into the index,
 #   or leave them out.
 # - **A column with very few observations** is filled with its mean. ``model.diagnostics_`` lists

@@ -146,7 +146,7 @@ for k in np.argsort(-(value - error))[:5]:
 # --------------------
 # - **People choose what they rate.** The errors above are for films that users chose to rate. The
 #   data do not tell how large the errors are for other films.
-# - **A given rank comes without offsets.** Set ``center="both"`` as well.
+# - **A given rank is an upper bound.** Offsets of users and items are chosen on held-out ratings.
 # - **Predictions are means**, because the model minimises squared errors. They are not whole stars.
 #
 # See also: :doc:`how to score a model on your own ratings </reliability>` (:api:`EntrySplit`,

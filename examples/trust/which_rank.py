@@ -47,9 +47,8 @@ def error(estimate):
 # %%
 # Choose it automatically
 # -----------------------
-# With ``rank="auto"``, the default, the rank grows until the next component can be explained by
-# noise, with the offsets and scales that predict held-out entries best. ``rank_path_`` records the
-# search.
+# With ``rank="auto"``, the default, components that noise can explain are removed, and the offsets
+# and scales are those that predict held-out entries best. ``rank_path_`` records the search.
 
 model = sg.MatrixCompletion(random_state=0).fit(table)
 print(f"rank {model.rank_}, offsets: {model.center_}, scales: {model.scale_}")
@@ -117,12 +116,12 @@ print(f"chosen: {curve.chosen}")
 # %%
 # What to look out for
 # --------------------
-# - **A given rank comes without offsets and scales.** To compare ranks with the result of
-#   ``rank="auto"``, also give ``center=model.center_, scale=model.scale_``.
+# - **Offsets and scales are chosen for every given rank.** To compare ranks alone, fix them:
+#   ``center=model.center_, scale=model.scale_``.
 # - **Hold out what will be missing.** Single held-out entries, as here, show how well single
 #   missing values are filled in. For outages use :api:`BlockSplit`, for new rows :api:`RowSplit`.
-# - **Robust PCA does not use held-out entries**, because they may be wrong. It looks for a gap in
-#   the spectrum of the accepted entries.
+# - **For large tables such as videos, robust PCA chooses the rank differently**: it looks for a gap
+#   in the spectrum of the accepted entries.
 #
 # See also: :doc:`how sure is a filled cell? </gallery/trust/how_sure>`, :doc:`how ranks are chosen
 # </estimators>`.

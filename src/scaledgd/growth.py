@@ -84,7 +84,7 @@ def grown(
         `LowRank` or `Bordered` factors of a lower rank to begin with; by default the
         spectral start of rank 1.
     tol : float
-        Each rank is refined until the loss changes by less than this share of itself.
+        Each rank is refined until the relative change of the loss is below this.
     max_iter : int
         The largest number of iterations for each rank.
     rng : int or numpy.random.Generator

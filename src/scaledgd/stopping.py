@@ -45,7 +45,7 @@ StoppingRule = Callable[["State", list[Record]], Stop | None]
 
 
 def loss_change(tol: float = 1e-9) -> StoppingRule:
-    """Stop when the loss changes by less than `tol` of itself, or vanishes to rounding.
+    """Stop when the relative change of the loss is below `tol`, or the loss vanishes to rounding.
 
     It vanishes where it is rounding next to the loss of X = 0. Values of losses whose
     threshold moves are not comparable: use `gradient_norm` there.
@@ -76,7 +76,7 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
         if value <= rounding and math.isfinite(zero):
             return Stop(f"the loss vanished: {value:.2g}, from {zero:.2g} at X = 0")
         if len(history) > 1 and abs(history[-2]["value"] - value) <= tol * value:
-            return Stop(f"the loss changed by less than {tol:.2g} of itself")
+            return Stop(f"the relative change of the loss is below {tol:.2g}")
         return None
 
     return rule

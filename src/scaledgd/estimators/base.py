@@ -125,8 +125,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             checks.number("ridge", self.ridge, least=0)
             if self._outliers() is not None:
                 raise ValueError(
-                    "ridge is learnt from what is not rejected where there are outliers; leave it "
-                    '"auto"'
+                    "with outliers, the ridge is learnt from the entries that are not rejected; "
+                    'leave it at "auto"'
                 )
         checks.number("tol", self.tol, least=0)
         checks.count("max_iter", self.max_iter, least=1)

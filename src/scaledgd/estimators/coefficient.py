@@ -170,7 +170,7 @@ def fit_coefficient(
     )
     if ridge or exact or start is not None:
         return state
-    # the start may have led astray: try another, and take the better fit
+    # the start may have been misleading: try another, and take the better fit
     other = small_random(_rank_argument(ranks), 1.0, rng=1)(problem)
     again = session.solve(problem, other, method, [*rules, enough], stage="random start")
     return again if float(again.value) < 0.99 * float(state.value) else state

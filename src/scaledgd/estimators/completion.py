@@ -13,7 +13,7 @@ from .matrix_estimator import MatrixEstimator
 
 @dataclass(eq=False, repr=False)
 class MatrixCompletion(MatrixEstimator):
-    """Fill the holes of a table with a low-rank model.
+    """Fill in the missing entries of a table with a low-rank model.
 
     X ≈ offsets + a low-rank matrix. Start, method, step, ridge, noise level and tolerance
     are chosen from the data; rank, offsets and scales on held-out entries, unless you give them.
@@ -38,10 +38,11 @@ class MatrixCompletion(MatrixEstimator):
         Whether some of the observed entries are grossly wrong. If so, `rank`, `center` and
         `scale` are chosen as in `RobustPCA`.
     smooth : {"auto", "none", "rows", "columns"}
-        Along which side neighbours are alike, as they are in time. Rows (or columns) are then
-        related to those before and after, and what a series has of its own is interpolated.
-        "auto" tries it for sides whose labels are times and, without such labels, where data
-        show it, and keeps it if it predicts held-out entries better. Times may be irregular.
+        Whether neighbouring rows (or columns) are alike, as they are in time series. They are
+        then related to those before and after, and what the components do not explain of a
+        series is interpolated. "auto" tries it where labels are times or, without such labels,
+        where the data suggest it, and keeps it if it predicts held-out entries better. Times
+        may be irregular.
     clip : (lo, hi), optional
         Bounds of the estimates that are returned.
     calibrate : float, optional
@@ -109,7 +110,7 @@ class MatrixCompletion(MatrixEstimator):
         return FEWEST if plain else super()._fewest
 
     def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
-        """Fill the holes of rows, which may be new.
+        """Fill in the missing entries of rows, which may be new.
 
         Parameters
         ----------
@@ -149,12 +150,13 @@ class RobustPCA(MatrixEstimator):
         for that, such as a video, it is the rank below a gap in the spectrum of the clean
         residual. An integer is an upper bound.
     center : {"auto", "none", "rows", "columns", "both"}
-        Offsets, estimated robustly together with the factors. "auto" means those of columns, but
-        none if what is not rejected is reproduced without, or if the table is large.
+        Offsets, estimated robustly together with the factors. "auto" means those of columns, or
+        none if the entries that are not rejected are reproduced without, or if the table is
+        large.
     scale : {"auto", "none", "rows", "columns", "both"}
         "auto" divides columns by a robust deviation if the table gets offsets and has at least
         twice as many rows as columns, or columns of very unlike scale; otherwise it is "none".
-        What is divided by them has a noise of its own in every column.
+        Divided columns have noise levels of their own.
     ridge : "auto"
         Learnt from the noise in what was not rejected.
     smooth, clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs

@@ -114,13 +114,13 @@ def _gross(model: Any) -> Any:
 GROSS = 2.0
 """Multiples of the threshold beyond which what is rejected is no tail of the noise."""
 EXPECTED = 0.5
-"""Slices led astray that are too many to keep quiet about."""
+"""Number of misled slices from which on there is a warning."""
 
 
 def outvoted(model: Any) -> list[str]:
     """Return in how many slices gross errors may outnumber what contradicts them.
 
-    A slice of m entries with r numbers to be found is led astray by more than (m − r) / 2 errors
+    A slice of m entries with r unknowns is misled by more than (m − r) / 2 errors
     that happen to agree, and none of them is rejected then. How often that many fall into one
     slice follows from their share.
 

@@ -96,7 +96,7 @@ class EntrywiseEstimator(LowRankEstimator):
 
     def _conclude(self, model: EntrywiseModel, held: LocalObservations | None, kind: Kind) -> None:
         scores = model.scores_of(held, self._clipped)
-        # copied now that the fit has let go of its arrays
+        # copied only after the fit has released its arrays
         own = model.observations.owned()
         model = model.with_same_fit(observations=own, held=held, scores=scores)
         super()._conclude(model, held, kind)
@@ -119,7 +119,7 @@ class EntrywiseEstimator(LowRankEstimator):
         if not rank and model.in_time is None:
             found.append("the data support no low-rank part at all: the estimate is offsets only")
         if against(model.trail) == DOUBT:
-            found.append(f"{DOUBT}: do not rely on it, and leave rank, center and scale open")
+            found.append(f'{DOUBT}: do not rely on it; set rank, center and scale to "auto"')
         found += unjudged(self)
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
@@ -305,8 +305,8 @@ class EntrywiseEstimator(LowRankEstimator):
             data = X.observations
             if data.shape != fitted.shape:
                 raise ValueError(
-                    f"X holds entries of a table of shape {data.shape}, but the fit is about "
-                    f"{fitted.shape}"
+                    f"X holds entries of a table of shape {data.shape}, but the model was fitted "
+                    f"to {fitted.shape}"
                 )
         else:
             data, _ = self._read(X, observed)
@@ -318,7 +318,9 @@ class EntrywiseEstimator(LowRankEstimator):
             raise ValueError(f'rows must be "same", "new" or None, not {rows!r}')
         known = data.shape == fitted.shape and rows != "new"
         if rows == "same" and not known:
-            raise ValueError(f"X has shape {data.shape}, but the fit is of {fitted.shape}")
+            raise ValueError(
+                f"X has shape {data.shape}, but the model was fitted to {fitted.shape}"
+            )
         if known:
             seen, same, like = in_common(data, fitted)
             known = isinstance(X, EntryTable) or rows == "same" or same or not seen.any()

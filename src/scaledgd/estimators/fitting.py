@@ -131,7 +131,7 @@ def first_factors(problem: Observed, start: Bordered, rank: int) -> Bordered:
 def alternate(
     session: Session, problem: Observed, F: Factors, stage: str = "repair", fall: float = 1e-2
 ) -> State:
-    """Alternate until the data are reproduced, or the loss falls by less than a share of itself."""
+    """Alternate until the data are reproduced, or the loss hardly falls any more."""
     tol = min(session.tol, 0.05)  # an earlier end would look like a fit that went wrong
     # X that moves so little is as near to the data as a residual that has vanished
     rules = [vanished(0.1 * session.tol), change(0.1 * tol), settled(max(fall, tol))]

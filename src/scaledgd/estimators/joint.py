@@ -80,7 +80,7 @@ class Joint:
         may turn, and be stationary for a moment.
     least : int
         Columns that a fit with whole covariances begins with at least, a few more than the rank:
-        they keep it from going astray.
+        they keep it on course.
     """
 
     rank: int
@@ -162,7 +162,7 @@ def _rules(how: Joint) -> list[StoppingRule]:
             return Stop("the noise vanished")
         small = how.steady * how.fine * noise
         if len(last) > how.steady and max(last) - min(last) <= small:
-            return Stop(f"the noise changes by less than {how.fine:.2g} of itself")
+            return Stop(f"the relative change of the noise is below {how.fine:.2g}")
         if len(history) > how.sweeps and noise > FALLING * last[0]:
             return Stop(f"{how.sweeps} sweeps were enough")
         return None

@@ -88,7 +88,7 @@ class Journal:
         if differing:
             raise ValueError(
                 f"the checkpoint {path} is of another fit ({', '.join(sorted(differing))} "
-                "differ); delete it to begin anew, or give another path"
+                "differ); delete it to start over, or give another path"
             )
         self.about = about
         log.info("resuming from the checkpoint %s", path)

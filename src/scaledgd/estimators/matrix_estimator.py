@@ -51,7 +51,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             )
         if smooth in ("rows", "columns") and (self.ridge != "auto" or self._non_negative):
             raise ValueError(
-                f'smooth="{smooth}" goes with neither a ridge that is given nor non_negative; '
+                f'smooth="{smooth}" cannot be combined with a given ridge or non_negative; '
                 'set smooth="none"'
             )
 
@@ -185,7 +185,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             return self.fit(X, y, observed=observed)
         if any_dask(X, observed) or not isinstance(self._model.observations, LocalObservations):
             raise NotImplementedError(
-                "partial_fit needs the data on this machine; fit all rows anew, or give "
+                "partial_fit needs the data on this machine; fit all rows again, or give "
                 "X.compute() to a model that was fitted here"
             )
         self._check_params()

@@ -35,7 +35,7 @@ Array = Any
 
 @dataclass(frozen=True, eq=False)
 class TableFit:
-    """What a search ends with, before rows are solved anew.
+    """The result of a search, before rows are solved once more.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class MatrixModel(EntrywiseModel):
         outliers: Outliers | None = None,
         non_negative: bool = False,
     ) -> MatrixModel:
-        """Return the model of a fit: rows solved anew, and the noise."""
+        """Return the model of a fit: rows solved once more, and the noise."""
         data.rest()
         F, reading, ridge = table_factors(fit.state), fit.reading, fit.ridge
         posterior = None
@@ -142,7 +142,7 @@ class MatrixModel(EntrywiseModel):
             posterior = current(fit.state)
             posterior = replace(posterior, noise=float(posterior.noise), weight=None)
             if posterior.covariance is not None:
-                # rows are solved anew: only what is known about columns is needed
+                # rows are solved once more: only the columns are needed
                 rows, columns = posterior.covariance
                 posterior = replace(posterior, covariance=(rows[:0, :, :], columns))
         model = cls(

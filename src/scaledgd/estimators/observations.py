@@ -217,7 +217,7 @@ class Observations(ABC):
     def rows_without_outliers(
         self, factors: Model, mode: int, floor: float, ridge: Array | None = None
     ) -> Model:
-        """Return the model with every slice of a mode solved anew, rejecting its outliers.
+        """Return the model with every slice of a mode solved again, rejecting its outliers.
 
         Each slice starts from zero, with a threshold of its own that falls to `floor`, so that
         no slice depends on another.

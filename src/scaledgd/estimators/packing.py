@@ -152,7 +152,7 @@ def unpack(tree: Tree) -> Any:
         return tuple(_vector(parts["array"], "U").tolist())
     if name == "index":
         if getattr(parts["array"], "dtype", None) != np.int32:
-            raise FileError("holds an index that is none")
+            raise FileError("holds an index that is not one")
         return parts["array"].astype(np.int64)
     if name == "dtype":
         return np.dtype(_one_of(parts["name"], "float32", "float64"))

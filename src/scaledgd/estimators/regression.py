@@ -265,8 +265,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         m, dof = model.information.m, degrees(ranks_of(model.fitted), model.shape)
         if model.free <= 0 or (not self.diagnostics_ and model.free < 0.25 * dof):
             self.diagnostics_ += [
-                f"there are {m} measurements but {dof} degrees of freedom; how sure the "
-                "coefficient is cannot be known"
+                f"there are {m} measurements but {dof} degrees of freedom; the uncertainty of the "
+                "coefficient cannot be known"
             ]
         if self.diagnostics_:
             warn("; ".join(self.diagnostics_), DataWarning)

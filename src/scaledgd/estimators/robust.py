@@ -1,7 +1,7 @@
 """Fit a table with gross errors.
 
 Residuals beyond three times their robust scale are ignored (`HardTrim`), and the rest is solved
-exactly (`Alternating`). Rows, columns and components that went astray are begun anew.
+exactly (`Alternating`). Rows, columns and components that fit outliers are started again.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def falling(least: float) -> list[StoppingRule]:
 
     def gone(state: State, history: list[Record]) -> Stop | None:
         if threshold(state) <= least:
-            return Stop("the residual vanished but for the outliers")
+            return Stop("the residual vanished except for the outliers")
         return None
 
     def stalled(state: State, history: list[Record]) -> Stop | None:
@@ -93,7 +93,7 @@ def falling(least: float) -> list[StoppingRule]:
         seen = [record["threshold"] for record in history]
         best = min(seen)
         if len(seen) > 4 and best > 0.98 * min(seen[:-3]):
-            return Stop("the scale of the residual does not fall any more")
+            return Stop("the scale of the residual no longer falls")
         return None
 
     return [gone, stalled]
@@ -140,7 +140,7 @@ def rejection(
     rank: int,
     init: Bordered | None = None,
 ) -> State:
-    """Fit a rank in spite of the outliers, and repair what went astray."""
+    """Fit a rank in spite of the outliers, and repair rows and columns that fit them."""
     least, fine = levels(session, data)
 
     def run(init: Factors | State, stage: str = "repair") -> State:

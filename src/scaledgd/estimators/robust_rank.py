@@ -28,7 +28,7 @@ Array = Any
 Trail = list[dict[str, Any]]
 
 NOISE = "what is left looks like independent noise"
-VANISHED = "the residual vanished but for the outliers"
+VANISHED = "the residual vanished except for the outliers"
 NO_GAP = "the spectrum decays without a gap beyond it"
 
 

@@ -109,7 +109,7 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
 
 
 def _by_columns(wishes: Wishes) -> bool:
-    """Whether columns may have offsets, and nothing else is asked for."""
+    """Whether columns may have offsets, and no other option is set."""
     return wishes.center in ("auto", "columns") and wishes.scale in ("auto", "columns", "none")
 
 
@@ -195,7 +195,7 @@ class _Part:
     ) -> TableFit:
         """Return a fit to all entries that explains them no worse than the one to most of them.
 
-        Otherwise the start led astray with all entries, where it did not with most of them.
+        Otherwise the start failed with all entries, but not with most of them.
         """
         free = degrees(table_factors(self.found.state).rank, data.shape)
         if session.out_of_time or not all(map(_has_posterior, (self.found, whole))):

@@ -1,4 +1,4 @@
-"""Where a fit with heavy tails begins anew that went astray: what is likely, and what is not."""
+"""New starts for a heavy-tailed fit that failed: likely entries, and unlikely ones."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ..stopping import Record, Stop, StoppingRule
 
 
 def change(tol: float) -> StoppingRule:
-    """Stop when X changes by less than `tol` of itself between iterates."""
+    """Stop when the relative change of X between iterates is below `tol`."""
     last: list[Factors] = []
 
     def rule(state: State, history: list[Record]) -> Stop | None:
@@ -25,7 +25,7 @@ def change(tol: float) -> StoppingRule:
         moved = F.distance(last.pop(), enough * size) if last else math.inf
         last.append(F)
         if moved <= enough * size:
-            return Stop(f"X changes by less than {enough:.2g} of itself")
+            return Stop(f"the relative change of X is below {enough:.2g}")
         return None
 
     return rule
@@ -44,34 +44,34 @@ def vanished(tol: float) -> StoppingRule:
 
 
 def settled(share: float, after: int = 1) -> StoppingRule:
-    """Stop when the loss falls by less than a share of itself, after some iterations."""
+    """Stop when the relative decrease of the loss is small, after some iterations."""
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         if len(history) > after and history[-2]["value"] - history[-1]["value"] <= share * max(
             history[-1]["value"], 0.0
         ):
-            return Stop(f"the loss falls by less than {share:.2g} of itself")
+            return Stop(f"the relative decrease of the loss is below {share:.2g}")
         return None
 
     return rule
 
 
 def stalled(share: float, over: int = 10) -> StoppingRule:
-    """Stop when the loss fell by less than a share of itself over some iterations."""
+    """Stop when the relative decrease of the loss over some iterations was small."""
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         if len(history) <= over:
             return None
         fallen = history[-1 - over]["value"] - history[-1]["value"]
         if fallen <= share * over * history[-1]["value"]:
-            return Stop(f"the loss fell by less than {share:.2g} of itself per iteration")
+            return Stop(f"the relative decrease of the loss is below {share:.2g} per iteration")
         return None
 
     return rule
 
 
 def beside_residual(share: float) -> StoppingRule:
-    """Stop when X changes by a small share of the residual, because noise hides the rest."""
+    """Stop when X changes by little beside the residual: noise hides the rest."""
     last: list[Factors] = []
 
     def rule(state: State, history: list[Record]) -> Stop | None:
@@ -82,7 +82,7 @@ def beside_residual(share: float) -> StoppingRule:
         moved = F.distance(last.pop(), level) if last else math.inf
         last.append(F)
         if moved <= level:
-            return Stop(f"X changes by less than {enough:.2g} of the residual")
+            return Stop(f"X changes by less than {enough:.2g} times the residual")
         return None
 
     return rule

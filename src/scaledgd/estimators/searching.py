@@ -36,7 +36,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     seed : int
     """
     if wishes.non_negative and (wishes.outliers is not None or wishes.ridge is not None):
-        raise ValueError("non_negative goes with neither outliers nor a ridge that is given")
+        raise ValueError("non_negative cannot be combined with outliers or a given ridge")
     if wishes.outliers is not None:
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:

@@ -1,4 +1,4 @@
-"""Solve slices of mode 0 of a tensor against the other factors, each by itself."""
+"""Solve slices of mode 0 of a tensor against the other factors, one at a time."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def with_ridge(
 
 @dataclass(frozen=True)
 class Asked:
-    """What a fit of given ranks is asked for.
+    """The options of a fit with given ranks.
 
     Attributes
     ----------

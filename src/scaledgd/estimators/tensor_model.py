@@ -25,7 +25,7 @@ Array = Any
 Offsets = tuple[Array | None, ...]
 
 BEYOND = 25.0
-"""Multiple of the noise from which on slices that were solved anew do not agree with the fit."""
+"""Multiple of the noise beyond which slices that were solved again disagree with the fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class TensorModel(EntrywiseModel):
     factors : Tucker
         What new slices of mode 0 are solved against.
     solved : Tucker
-        The same with the first factor solved anew.
+        The same with the first factor solved again.
     offsets : tuple of arrays or None, one per mode
     own : array of shape (n1,)
         Offsets of the slices of mode 0, found with `solved`.
@@ -149,7 +149,7 @@ class TensorModel(EntrywiseModel):
         given_ridge: bool,
         smooth: Any = "none",
     ) -> TensorModel:
-        """Return the model of a fit: slices of mode 0 solved anew."""
+        """Return the model of a fit: slices of mode 0 solved once more."""
         center, sizes, noise = reading.center, reading.slice_scale, fit.noise
         if sizes is not None:
             xp = array_namespace(sizes)

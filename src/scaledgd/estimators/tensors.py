@@ -163,7 +163,7 @@ class _TensorEstimator(EntrywiseEstimator):
         if self._outliers() is not None and self.center not in ("auto", "none"):
             raise ValueError(
                 'offsets of tensors are means, which outliers would spoil; set center="none" and '
-                "let the rank be larger by one"
+                "raise the rank by one"
             )
 
     def _search(
@@ -244,7 +244,7 @@ class _TensorEstimator(EntrywiseEstimator):
             return False
         model = self._model
         if model.slices:
-            return False  # a variational model finds its size anew
+            return False  # a variational model finds its size again
         return bool(
             model.factors.shape[1:] == data.shape[1:]
             and ranks in (None, model.factors.ranks)
@@ -276,7 +276,7 @@ class _TensorEstimator(EntrywiseEstimator):
         shape = self._model.observations.shape
         if data.shape[1:] != shape[1:]:
             raise ValueError(
-                f"X has slices of shape {data.shape[1:]}, but the fit is about {shape[1:]}"
+                f"X has slices of shape {data.shape[1:]}, but the model was fitted to {shape[1:]}"
             )
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
@@ -317,7 +317,7 @@ class _TensorEstimator(EntrywiseEstimator):
 
 @dataclass(eq=False, repr=False)
 class TensorCompletion(_TensorEstimator):
-    """Fill the holes of a tensor with a Tucker model of low multilinear rank.
+    """Fill in the missing entries of a tensor with a Tucker model of low multilinear rank.
 
     Parameters
     ----------
@@ -367,7 +367,7 @@ class TensorCompletion(_TensorEstimator):
     smooth: Any = field(default="auto", metadata=SHAPES)
 
     def transform(self, X: Any, *, observed: Any = None, plausible: bool = False) -> Any:
-        """Fill the holes of slices of mode 0, which may be new.
+        """Fill in the missing entries of slices of mode 0, which may be new.
 
         Parameters
         ----------

@@ -39,7 +39,7 @@ LAST_SWEEPS = 18
 """Sweeps of the fit."""
 
 LEARN = 6
-"""Sweeps after which the series of columns are learnt anew."""
+"""Sweeps after which the series of columns are learnt again."""
 
 LARGEST = 20_000_000
 """Cells of a table above which it is not taken for one in time."""

@@ -375,7 +375,7 @@ def choose_ranks(
     ranks : tuple of int
     trail : list of dict
     factors : Tucker, optional
-        Those of the best candidate, if it has these ranks: a start may lead astray with all
+        Those of the best candidate, if it has these ranks: a start may be misleading with all
         entries where it did not with most of them.
     """
     start: Tucker | None = None

@@ -1,4 +1,4 @@
-"""What a fit of a table is asked for."""
+"""The options of a fit of a table."""
 
 from __future__ import annotations
 

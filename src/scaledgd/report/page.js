@@ -48,9 +48,10 @@
       return ticks;
     }
     const step = Math.max(1, Math.ceil(span / most));
+    const plain = low >= -3 && high <= 4;
     const ticks = [];
     for (let k = Math.ceil(low / step - 1e-9) * step; k <= high + 1e-9; k += step) {
-      ticks.push([k, k >= 0 && k <= 3 ? String(10 ** k) : `10${raised(k)}`]);
+      ticks.push([k, plain || k === 0 ? shown(10 ** k) : `10${raised(k)}`]);
     }
     return ticks;
   };

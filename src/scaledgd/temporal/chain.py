@@ -114,7 +114,7 @@ def _reduced(D: Array, E: Array, ops: Algebra) -> _Level:
 
 
 def _carried(level: _Level, b: Array, ops: Algebra) -> tuple[Array, Array]:
-    """What the odd blocks know by themselves, and the right side of the others."""
+    """The odd blocks solved separately, and the right side of the others."""
     own = ops.act(level.P, b[1::2, ...])
     m, k = level.P.shape[0], level.above.shape[0]
     rest = array_namespace(b).asarray(b[0::2, ...], copy=True)
@@ -139,7 +139,7 @@ def _interleaved(even: Array, odd: Array) -> Array:
 
 
 def solve_chain(D: Array, E: Array, b: Array, ops: Algebra) -> Solved:
-    """Return the solution of a chain, and what is asked for of its inverse.
+    """Return the solution of a chain, and the requested parts of its inverse.
 
     Parameters
     ----------

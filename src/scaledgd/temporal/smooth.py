@@ -302,7 +302,7 @@ def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth,
     model : Smooth
     rows : Rows
     learn : bool
-        Whether variances and lengths of the series are learnt anew.
+        Whether variances and lengths of the series are learnt again.
     """
     r = model.R.shape[1]
     counts = student_weights(table, model, rows)

@@ -105,7 +105,7 @@ class Variational:
         frozen = isinstance(problem, Observed) and not problem.loss.least_squares
         if isinstance(F.L, np.ndarray) or frozen:
             return posterior.balanced(F)
-        # what a device is asked for is asked for at once
+        # one request for everything that is read from a device
         if left is None or posterior.weight is not None or posterior.columns is not None:
             return posterior.balanced(F, state.view.moved(F).value)
         return posterior.balanced(F, 0.5 * left.residual)

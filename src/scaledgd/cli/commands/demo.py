@@ -223,7 +223,7 @@ def _accuracy(found: Demonstration) -> report.Section:
         marked=[best],
     )
     what = report.Text(
-        f"Hidden were single cells, one or two outages of every sensor ({HOURS[0]} to {HOURS[1]} "
+        f"The demo hid single cells, one or two outages of every sensor ({HOURS[0]} to {HOURS[1]} "
         f"hours), and a blackout of all sensors ({BLACKOUT} hours).",
         f"The data: {found.data.source}.",
     )
@@ -285,7 +285,7 @@ def _before_and_after(found: Demonstration) -> report.Section:
         report.Beside(
             picture("True", X, **bounds),
             picture(
-                "Filled less true, hidden readings",
+                "Errors of the hidden readings (filled minus true)",
                 error,
                 low=-high,
                 high=high,
@@ -301,8 +301,8 @@ def _fit(found: Demonstration) -> report.Section:
     model = found.model
     ended = "converged" if model.converged_ else "stopped before it converged"
     text = report.Text(
-        f"{model.rank_} patterns over time, common to all sensors, were found; readings of the "
-        f"hours before and after count too. The fit {ended} after {model.n_iter_} iterations."
+        f"The fit found {model.rank_} patterns over time that the sensors share, and also uses "
+        f"the readings of the hours before and after. It {ended} after {model.n_iter_} iterations."
     )
     charts = [chart for chart in (spectrum_chart(model), descent_chart(model)) if chart is not None]
     return report.Section("The fit", text, report.Beside(*charts))

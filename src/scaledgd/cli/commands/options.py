@@ -161,8 +161,9 @@ class TableOptions:
     smooth: Annotated[
         Smooth,
         typer.Option(
-            help="Along which side neighbours are alike, as in time; auto tries rows that have "
-            "times, or data that show it, and keeps what predicts held-out cells better."
+            help="Whether neighbouring rows (or columns) are alike, as in time series; auto tries "
+            "it where rows have times or the data suggest it, and keeps what predicts held-out "
+            "cells better."
         ),
     ] = Smooth.auto
     date: Annotated[
@@ -445,15 +446,15 @@ class CleanOptions(TableOptions):
     center: Annotated[
         Side,
         typer.Option(
-            help="Offsets: none or columns; auto means columns, unless what is not rejected is "
-            "reproduced without, or the table is large."
+            help="Offsets: none or columns; auto means columns, unless the cells that are no "
+            "outliers are reproduced without offsets, or the table is large."
         ),
     ] = Side.auto
     scale: Annotated[
         Side,
         typer.Option(
-            help="Units of the columns: none or columns; auto divides columns by their "
-            "deviations if there are at least twice as many rows and columns get offsets."
+            help="none, or columns to divide each column by its deviation; auto does so if there "
+            "are at least twice as many rows as columns and columns get offsets."
         ),
     ] = Side.auto
 

@@ -78,7 +78,7 @@ def run(
                 done=lambda one: _print_finding(one, screen),
             )
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("interrupted; run it again to go on where it was") from None
+            raise KeyboardInterrupt("interrupted; run it again to continue") from None
     return _print_total(found, folder, out)
 
 

@@ -79,7 +79,7 @@ def run(options: TableOptions) -> Summary:
             times=None if found.dates is None else found.dates.times,
             pictures=pictures.by_title,
             notes=_notes(options, table, found),
-            assumed=list(table.assumed),
+            assumed=[*table.assumed, *found.assumed],
             also={
                 "passed_through": [table.names[j] for j in found.passed_through],
                 "left_empty": [table.names[j] for j in found.empty],

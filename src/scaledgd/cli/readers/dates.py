@@ -25,6 +25,7 @@ FORMATS = ("ISO8601", *(d + c for d, c in itertools.product(DATES, CLOCKS)))
 NUMBERS = ("%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y")
 """Ways to write a time as a number. A column of numbers must be named to be read so."""
 ISO = r"^\d{4}-\d{2}"
+DIGITS = r"\d.*\D.*\d{2}"
 LOOK = 100
 """Cells that are looked at first."""
 MOST = 0.9
@@ -87,6 +88,7 @@ class DateFinder:
         self._table, self._wanted = table, wanted
         self._readings: dict[int, dict[str, _Reading]] = {}
         self._rejected: set[int] = set()
+        self._several: list[str] = []
 
     def add(self, batch: Any) -> None:
         """Read rows."""
@@ -101,6 +103,8 @@ class DateFinder:
                 return
             self._readings[j] = {form: _Reading() for form in self._likely(cells)}
         if not self._readings[j]:
+            if self._in_several_formats(cells):
+                self._several.append(shown(self._table.names[j]))
             self._reject(batch, j, cells)
             return
         for form, reading in self._readings[j].items():
@@ -126,6 +130,13 @@ class DateFinder:
                 found.append(form)
         return found
 
+    def _in_several_formats(self, cells: pa.Array) -> bool:
+        """Whether most of the first cells are times, but not in one format."""
+        sample = cells.drop_null()[:LOOK]
+        if not len(sample) or not pc.any(pc.match_substring_regex(sample, DIGITS)).as_py():
+            return False
+        return bool(np.mean(np.any([~np.isnat(read_times(sample, f)) for f in FORMATS], 0)) >= MOST)
+
     def _reject(self, batch: Any, j: int, cells: pa.Array) -> None:
         self._rejected.add(j)
         if self._wanted is not None:
@@ -147,7 +158,11 @@ class DateFinder:
 
         A column that was named must hold times, each of them once.
         """
-        complaints = []
+        complaints = [
+            f"the column {name} holds times in several formats; it was passed through, and the "
+            "rows have no times; write all of them as 2024-03-04 06:00"
+            for name in self._several
+        ]
         for j, readings in self._readings.items():
             if not readings:
                 continue

@@ -68,7 +68,7 @@ class ExcelTable(TextTable):
 
     def cell_of(self, record: int, column: int) -> tuple[int, int]:
         """Return the row and the column of a cell in the sheet, from 1."""
-        row = self.sheet.numbers[record + int(self.file.header)]
+        row = self.sheet.numbers[record + self.file.skipped]
         return row, column + 1 + self.sheet.left
 
 
@@ -124,20 +124,28 @@ def _full(value: Any) -> bool:
 
 
 def _table(name: str, rows: list[list[Any]]) -> Sheet:
-    """Cut the table out of a sheet: without empty rows, and without titles above it."""
+    """Cut the table out of a sheet: without empty rows, titles above it and remarks below it."""
     counts = [sum(map(_full, row)) for row in rows]
     kept = [k for k, count in enumerate(counts) if count]
     most = sorted(counts[k] for k in kept)[len(kept) // 2]
     first = next((k for k in kept if counts[k] > 1), kept[0]) if most > 2 else kept[0]
     titles = [k for k in kept if k < first]
     kept = [k for k in kept if k >= first]
+    remarks: list[int] = []
+    # a single cell of text after an empty row
+    while most > 2 and len(kept) > 2 and counts[kept[-1]] == 1 and kept[-2] < kept[-1] - 1:
+        if not isinstance(next(filter(_full, rows[kept[-1]])), str):
+            break
+        remarks.insert(0, kept.pop())
     used = [j for k in kept for j, value in enumerate(rows[k]) if _full(value)]
     left, right = min(used), max(used) + 1
     cells = [(rows[k] + [None] * right)[left:right] for k in kept]
     assumed = []
     if titles:
-        lines = "row 1" if first == 1 else f"rows 1 to {first}"
-        assumed.append(f"{lines} of the sheet were taken for a title, and copied")
+        lines = "row 1 of the sheet is" if first == 1 else f"rows 1 to {first} of the sheet are"
+        assumed.append(f"{lines} above the table, and copied")
+    if remarks:
+        assumed.append(f"the sheet from row {remarks[0] + 1} on is below the table, and copied")
     return Sheet(name, cells, [k + 1 for k in kept], left, assumed)
 
 

@@ -74,13 +74,37 @@ def split(lines: list[str], delimiter: str) -> list[list[str]]:
         return []
 
 
+def lines_above(rows: list[list[str]]) -> int:
+    """Return how many rows are above a table: titles and remarks, with one cell or few.
+
+    Examples
+    --------
+    >>> from scaledgd.cli.readers.sniff import lines_above
+    >>> lines_above([["Readings", "", ""], ["a", "b", "c"], ["1", "2", "3"]])
+    1
+    """
+    width, count = Counter(len(row) for row in rows).most_common(1)[0]
+    above = next((k for k, row in enumerate(rows) if not _is_title(row, width)), 0)
+    rest = rows[above:]
+    whole = all(len(row) == width for row in rest[1:]) and len(rest[0]) in (width, width - 1)
+    return above if whole and len(rest) > 1 and count > 1 else 0
+
+
+def _is_title(row: list[str], width: int) -> bool:
+    cells = [cell for cell in row if cell.strip()]
+    if width < 3 or len(cells) > 1:
+        return len(row) < width - 1
+    return not cells or not (PLAIN.fullmatch(cells[0]) or DATE.fullmatch(cells[0]))
+
+
 def _delimiter(lines: list[str], usual: str, decimal: str) -> str:
     """The delimiter that makes rows of one length and most cells numbers or dates."""
     shares = {}
     for mark in (usual, *(c for c in DELIMITERS + " " if c != usual)):
         if mark == decimal:
             continue
-        share = _share(split(lines, mark))
+        rows = split(lines, mark)
+        share = _share(rows[lines_above(rows) :] if rows else rows)
         if share is not None:
             shares[mark] = share
     if not shares:

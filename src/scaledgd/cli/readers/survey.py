@@ -7,6 +7,7 @@ fit must fit into memory.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from ...estimators.plausible import ColumnValues, Plausible
 from ...estimators.reading import available_memory
-from ..failures import Failure
+from ..failures import Failure, listed
 from .arrays import ArrayTable
 from .batches import Progress, TableReader
 from .dates import AUTO, NONE, DateFinder, Dates
@@ -34,6 +35,10 @@ ENOUGH_ROWS = 200_000
 """Number of rows of a fit, unless there are many columns. More would hardly change it."""
 INDEX_NAMES = ("", "index", "id", "unnamed: 0")
 """Usual names of a column that numbers the rows."""
+IDENTIFIER = re.compile(
+    r"(?i:(.*[\s_.-])?(id|uuid|plz|zip|zip[\s_-]?code|post(al)?[\s_-]?code))|.*[a-z]I[dD]"
+)
+"""Usual names of columns of integers that are no measurements."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +52,7 @@ class Survey:
     used : list of int
         Numeric columns with at least one value; empty for a tensor.
     passed_through : list of int
-        Columns of text, and a first column that numbers the rows.
+        Columns of text, a first column that numbers the rows, and columns of identifiers.
     empty : list of int
         Numeric columns without any value, which stay empty.
     missing : integer array
@@ -60,6 +65,8 @@ class Survey:
         The times of the rows; their column is among those passed through.
     notes : list of str
         Warnings about columns that hold almost times.
+    assumed : list of str
+        Which columns were taken for identifiers.
     plausible : Plausible, optional
         What values the used columns take; of a tensor, all of its entries.
     index : int, optional
@@ -75,6 +82,7 @@ class Survey:
     fitted_rows: int
     dates: Dates | None = None
     notes: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
     plausible: Plausible | None = None
     index: int | None = None
 
@@ -187,10 +195,22 @@ def refuse_long(table: TableReader, batch: Any) -> None:
 
 def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) -> Survey:
     """Decide which columns are used, passed through or left empty."""
-    index = set()
-    if not isinstance(table, ArrayTable) and columns.first_numbers_rows(table.names[0]):
-        index = {0}
     observed, rows = columns.observed, columns.rows
+    index, assumed = set(), []
+    if not isinstance(table, ArrayTable):
+        if columns.first_numbers_rows(table.names[0]):
+            index = {0}
+        whole = columns.whole & (observed == rows)
+        named = {j for j, name in enumerate(table.names) if IDENTIFIER.fullmatch(name.strip())}
+        identifiers = {j for j in named - index - table.text_columns if whole[j]}
+        if identifiers:
+            names = [table.names[j] for j in sorted(identifiers)]
+            which = f"{'column' if len(names) == 1 else 'columns'} {listed(names)}"
+            assumed.append(
+                f"{which}: taken for identifiers by name, and passed through (give another name "
+                "to measurements)"
+            )
+        index |= identifiers
     numeric = [j for j in range(len(table.names)) if j not in table.text_columns | index]
     complete = {j for j in numeric if columns.whole[j] and observed[j] == rows}
     used = [j for j in numeric if observed[j]]
@@ -202,6 +222,7 @@ def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) ->
         rows - observed[used],
         complete | index - table.text_columns,
         fitted_rows,
+        assumed=assumed,
     )
 
 

@@ -6,6 +6,7 @@ only the cells that changed, so all other cells are preserved byte for byte.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import gzip
@@ -26,7 +27,7 @@ from ..formats import format_of
 from .batches import Progress, RowBatch
 from .dialect import Dialect, are_numbers
 from .files import reading
-from .sniff import DATE, Marks, look
+from .sniff import DATE, Marks, lines_above, look
 
 Array = Any
 
@@ -39,6 +40,21 @@ RECORD_LIMIT = 1 << 28
 
 NEWLINE, RETURN, QUOTE = ord("\n"), ord("\r"), ord('"')
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF_8, WESTERN = "utf-8", "cp1252"
+UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+"""Encodings by the bytes that a file begins with."""
+
+
+def _same_byte(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Let a byte that an encoding leaves undefined stand for itself, in both directions."""
+    if isinstance(error, UnicodeDecodeError):
+        return "".join(map(chr, error.object[error.start : error.end])), error.end
+    assert isinstance(error, UnicodeEncodeError)
+    return bytes(map(ord, error.object[error.start : error.end])), error.end
+
+
+SAME_BYTE = "scaledgd.same_byte"
+codecs.register_error(SAME_BYTE, _same_byte)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,9 +173,13 @@ class TextFile:
     dialect : Dialect
     data : bytes, optional
         The text, if it is not that of the file.
+    units : bool
+        Whether a line of units, or of more names, may follow the names of the columns.
 
     Attributes
     ----------
+    encoding : str
+        UTF-8, or what the file is written in. Blocks are UTF-8 in any case.
     dialect : Dialect
         With the marks that were found.
     assumed : list of str
@@ -167,19 +187,27 @@ class TextFile:
     names : list of str
         Names of the columns; "1", "2", … if there is no header.
     header : bool
-        Whether the first record holds names.
+        Whether there is a record of names.
+    skipped : int
+        Number of records before the first row: titles, names and units.
     records : list of list of str
-        The first records.
+        The first rows.
     """
 
-    def __init__(self, path: Path, dialect: Dialect, data: bytes | None = None) -> None:
-        self.path, self._data = path, data
+    def __init__(
+        self, path: Path, dialect: Dialect, data: bytes | None = None, units: bool = False
+    ) -> None:
+        self.path, self._data, self.encoding = path, data, UTF_8
         with reading(path), self._open() as (file, _):
             self.size = path.stat().st_size if data is None else len(data)
+            self.encoding = _encoding(_first_bytes(file))
+        with reading(path), self._open() as (file, _):
             self._sample = _first_bytes(file)
         self._check_sample()
         lines, usual = self._lines(), format_of(path).delimiter
-        marks = look(lines, usual, dialect.delimiter, dialect.decimal)
+        for_excel = re.fullmatch(r"sep=(.)", lines[0])
+        given = dialect.delimiter or (for_excel[1] if for_excel else "")
+        marks = look(lines, usual, given, dialect.decimal)
         runs = any(re.search(r"\S {2,}\S", line) for line in lines[:20])
         if runs and not dialect.delimiter and (marks.delimiter == " " or _unsplit(lines, marks)):
             raise Failure(
@@ -189,7 +217,14 @@ class TextFile:
         dialect = replace(dialect, delimiter=marks.delimiter, decimal=marks.decimal)
         self.dialect, self.assumed = dialect, list(marks.assumed)
         records = self._first_records()
-        self._refuse_title(records)
+        above = 0 if dialect.header is False else lines_above(records)
+        above = max(above, 1 if for_excel else 0)
+        if above:
+            lines_are = "the first line is" if above == 1 else f"the first {above} lines are"
+            self.assumed.append(f"{lines_are} above the table, and copied")
+        records = records[above:]
+        if not records:
+            raise Failure(f"{path} has no rows; give a file with a table in it")
         first, others = records[0], {len(record) for record in records[1:]}
         self.header = _is_header(records, dialect) if dialect.header is None else dialect.header
         if self.header and others == {len(first) + 1}:
@@ -197,6 +232,13 @@ class TextFile:
         self.width = len(first)
         self.records = records[1:] if self.header else records
         self.names = first if self.header else [str(k + 1) for k in range(self.width)]
+        self.skipped = above + int(self.header)
+        if units and self.header and _names_follow(self.records, dialect):
+            below, self.records = self.records[0], self.records[1:]
+            if len(set(below)) > len(set(first)):
+                self.names = below  # the first line names groups of columns
+            self.skipped += 1
+            self.assumed.append("the second line of the table holds no numbers, and is copied")
         if self.width == 1:
             mark = _plural(dialect.delimiter)
             raise Failure(
@@ -207,8 +249,8 @@ class TextFile:
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if self._data is None:
-            with _open_bytes(self.path) as both:
-                yield both
+            with _open_bytes(self.path) as (file, raw):
+                yield (file if self.encoding == UTF_8 else _Recoded(file, self.encoding)), raw  # type: ignore[misc]
         else:
             memory = io.BytesIO(self._data)
             yield memory, memory
@@ -222,28 +264,10 @@ class TextFile:
         sample, path = self._sample, self.path
         if not sample.strip():
             raise Failure(f"{path} is empty; give a file with a table in it")
-        if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise Failure(f"{path} is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
         if b"\0" in sample:
             raise Failure(f"{path} is not text; give it the suffix of its format")
-        if re.match(rb"sep=.\r?\n", sample.removeprefix(BYTE_ORDER_MARK)):
-            raise Failure(
-                f"{path} begins with a line for Excel, sep=; or the like; remove it: tail -n +2 "
-                f"{path.name} > new.csv"
-            )
         if b"\n" not in sample and b"\r" in sample:
             raise Failure(f"{path} has carriage returns as line ends; convert them to newlines")
-
-    def _refuse_title(self, records: list[list[str]]) -> None:
-        """Fail if there is something above the table."""
-        widths = [len(record) for record in records]
-        above = next((k for k, n in enumerate(widths) if n == widths[-1]), 0)
-        if above and max(widths[:above]) < widths[-1] - 1 and set(widths[above:]) == {widths[-1]}:
-            lines = "line 1 is" if above == 1 else f"lines 1 to {above} are"
-            raise Failure(
-                f"{self.path}: {lines} not part of the table below; remove what is above the "
-                f"column names: tail -n +{above + 1} {self.path.name} > new.csv"
-            )
 
     def _first_records(self) -> list[list[str]]:
         sample = self._sample.removeprefix(BYTE_ORDER_MARK)
@@ -259,6 +283,10 @@ class TextFile:
             words = block.cells(slice(None)).view(pa.binary()).to_pylist()
             records.append([word.decode(errors="replace") for word in words])
         return records
+
+    def encoded(self, data: bytes) -> bytes:
+        """Return bytes of blocks in the encoding of the file."""
+        return data if self.encoding == UTF_8 else data.decode().encode(self.encoding, SAME_BYTE)
 
     def hint(self) -> str:
         """Return advice if another delimiter or decimal mark fits the file better."""
@@ -288,11 +316,12 @@ class TextFile:
         return best, split
 
     def blocks(self, progress: Progress = lambda share: None) -> Iterator[TextBlock]:
-        """Yield all records in blocks; blank lines are skipped."""
+        """Yield all records in blocks; blank lines, and empty records at the end, are skipped."""
         left, first, line, ended = b"", 0, 1, True
         with reading(self.path), self._open() as (file, raw):
+            fresh = file.read(BLOCK_BYTES)
             while True:
-                fresh = file.read(BLOCK_BYTES)
+                ahead = file.read(BLOCK_BYTES) if fresh else b""
                 progress(min(1.0, raw.tell() / max(1, self.size)))
                 data = left + fresh
                 if not fresh and data and not data.endswith(b"\n"):
@@ -306,19 +335,28 @@ class TextFile:
                 left = data
                 if cells is not None:
                     whole, left = data[: cells.stop], data[cells.stop :]
-                    block = self._block(whole, cells, first, line, ended)
+                    block = self._block(whole, cells, first, line, ended, last=not ahead)
                     first, line = first + len(block), line + whole.count(b"\n")
                     if len(block):
                         yield block
                 if not fresh:
                     return
+                fresh = ahead
 
-    def _block(self, data: bytes, cells: _Cells, first: int, line: int, ended: bool) -> TextBlock:
+    def _block(
+        self, data: bytes, cells: _Cells, first: int, line: int, ended: bool, last: bool
+    ) -> TextBlock:
         starts, ends, widths = cells.starts, cells.ends, cells.widths
         if line == 1:
             starts[0] += len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
-            if self.header:
-                starts, ends, widths = starts[widths[0] :], ends[widths[0] :], widths[1:]
+            before = int(widths[: self.skipped].sum())
+            starts, ends, widths = starts[before:], ends[before:], widths[self.skipped :]
+        if last and len(widths):
+            # spreadsheets leave records of nothing but delimiters at the end
+            full = np.flatnonzero(np.add.reduceat(ends - starts, np.cumsum(widths) - widths))
+            if len(full):
+                widths = widths[: full[-1] + 1]
+                starts, ends = starts[: widths.sum()], ends[: widths.sum()]
         wrong = np.flatnonzero(widths != self.width)
         if len(wrong):
             before = data[: int(starts[int(widths[: wrong[0]].sum())])].count(b"\n")
@@ -338,8 +376,11 @@ class TextFile:
         repair = f"put cells that contain {mark} in quotation marks"
         if width < self.width:
             repair = f"separate all cells by {mark}, empty ones too"
+        cells = "1 cell" if width == 1 else f"{width} cells"
+        if width == 1:
+            repair = f"remove it if it is a remark, or {repair}"
         raise Failure(
-            f"{self.path}: line {line} has {width} cells, but the first line has {self.width}; "
+            f"{self.path}: line {line} has {cells}, but the first line has {self.width}; "
             + (self.hint() or repair)
         )
 
@@ -396,6 +437,29 @@ def _open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         yield (gzip.GzipFile(fileobj=raw) if zipped else raw), raw  # type: ignore[misc]
 
 
+class _Recoded:
+    """Text in another encoding, read as UTF-8."""
+
+    def __init__(self, file: IO[bytes], encoding: str) -> None:
+        self._file, self._decoder = file, codecs.getincrementaldecoder(encoding)(SAME_BYTE)
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        return self._decoder.decode(data, not data).encode()
+
+
+def _encoding(sample: bytes) -> str:
+    """Return the encoding of a file that begins with these bytes."""
+    if sample[:2] in UTF_16:
+        return UTF_16[sample[:2]]
+    try:
+        sample.decode()
+    except UnicodeDecodeError as error:
+        # the last character may be cut
+        return UTF_8 if error.start > len(sample) - 4 and len(sample) > 4 else WESTERN
+    return UTF_8
+
+
 def _first_bytes(file: IO[bytes]) -> bytes:
     """Read the first line at least."""
     sample = b""
@@ -422,6 +486,20 @@ def _is_header(records: list[list[str]], dialect: Dialect) -> bool:
     return _equally_spaced(first) and not any(
         _equally_spaced(dialect.normalised(pa.array(record))) for record in records[1:2]
     )
+
+
+def _names_follow(records: list[list[str]], dialect: Dialect) -> bool:
+    """Return whether the first record holds words in columns that hold numbers below."""
+    if len(records) < 4 or len({len(record) for record in records}) > 1:
+        return False
+    top, *rows = (dialect.normalised(pa.array(record)) for record in records)
+    words = ~are_numbers(top)
+    below = np.asarray([are_numbers(row) for row in rows])
+    empty = np.asarray([row.is_null().to_numpy(zero_copy_only=False) for row in rows])
+    numeric = below.all(axis=0) & ~empty.all(axis=0)
+    named = words & numeric
+    numbers = ~words & top.is_valid().to_numpy(zero_copy_only=False)
+    return bool(named.sum() >= 2 and 2 * named.sum() >= numeric.sum() and not numbers.any())
 
 
 def _is_value(cell: str, dialect: Dialect) -> bool:

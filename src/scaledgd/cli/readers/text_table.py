@@ -17,7 +17,7 @@ from ..failures import Failure, listed, shown
 from .batches import Progress, nullable
 from .dialect import BOOLEANS, Dialect, are_numbers, to_floats
 from .files import find_column
-from .notation import PLAIN, Notation, find_notation, formatted
+from .notation import CELL, PLAIN, Notation, find_notation, formatted
 from .text import TextBlock, TextFile
 
 Array = Any
@@ -51,7 +51,7 @@ class TextTable:
     def __init__(
         self, path: Path, dialect: Dialect, text_columns: list[str], data: bytes | None = None
     ) -> None:
-        self.path, self.file = path, TextFile(path, dialect, data)
+        self.path, self.file = path, TextFile(path, dialect, data, units=True)
         self.names, self.dialect = self.file.names, self.file.dialect
         self.text_columns = {
             find_column(name, self.names, path, self.file.hint) for name in text_columns
@@ -283,6 +283,11 @@ def refuse_word(
     row = int(np.flatnonzero(wrong)[0])
     word, name = worded(cells[row]), file.names[j]
     commas = "" if file.dialect.decimal == "," else _decimal_comma_hint(word)
+    number = CELL.fullmatch(word)
+    if number and (number["suffix"] or number["prefix"]):
+        commas = "write the unit in all of its cells or in none, or "
+    elif re.fullmatch(r"\([\d.,]+\)", word):
+        commas = f"write a negative number as -{word[1:-1]}, or "
     raise Failure(
         f"{file.path}: line {block.line_of(row)} has {shown(word)} in column {shown(name)}, which "
         f"holds numbers; {commas}count the word as missing with --missing {shlex.quote(word)}, or "

@@ -65,9 +65,9 @@ def _patched(reader: LongText, batch: LongBatch, at: Array, values: Array, name:
         cells = pa.array(reader.notation.written(numbers, reader.dialect.decimal), pa.string())
     cells = quoted(cells, reader.dialect.delimiter)
     if k is not None:
-        return batch.raw.patched(at, k, cells)  # type: ignore[no-any-return]
+        return reader.file.encoded(batch.raw.patched(at, k, cells))
     header = name if reader.file.header and not batch.first else None
-    return batch.raw.extended(cells, reader.dialect.delimiter, header)  # type: ignore[no-any-return]
+    return reader.file.encoded(batch.raw.extended(cells, reader.dialect.delimiter, header))
 
 
 def _schema(reader: LongReader, name: str) -> pa.Schema:

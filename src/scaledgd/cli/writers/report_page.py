@@ -197,7 +197,7 @@ def _accuracy(summary: Summary, accuracy: Accuracy) -> Any:
         )
     if accuracy.rmse > 0.95 * accuracy.plain_rmse:
         text.append(
-            "The fit predicts hardly better than the mean of the column: its columns say little "
+            "The fit predicts hardly better than column means: the columns say little "
             "about each other."
         )
     drawn = np.random.default_rng(0).permutation(len(accuracy.truth))[:600]

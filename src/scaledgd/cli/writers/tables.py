@@ -80,7 +80,8 @@ class TextPatcher:
                 words += self.table.written(self.used[column], values, self.places[column])
             cells = pa.array(words, pa.string()).take(pa.array(back))
         cells = quoted(cells, self.table.dialect.delimiter)
-        self.file.write(batch.patched(records, self.used[k], cells))
+        data = batch.patched(records, self.used[k], cells)
+        self.file.write(self.table.file.encoded(data))
 
     @cached_property
     def _plain(self) -> bool:
