@@ -233,7 +233,8 @@ def test_candidates_of_tensors_are_compared_on_the_host():
         sg.MatrixCompletion(random_state=0).fit(x) for x in (X, torch.from_numpy(X.copy()))
     )
     seen = [[e.get("held_out") for e in m.rank_path_] for m in (of_array, of_tensor)]
-    assert seen[0] == seen[1] and len(seen[0]) > 3
+    assert seen[0] == seen[1]
+    assert len(seen[0]) > 3
     assert isinstance(of_tensor.factors_.L, torch.Tensor)
     np.testing.assert_allclose(to_numpy(of_tensor.reconstruct()), of_array.reconstruct(), rtol=1e-8)
 
