@@ -218,8 +218,8 @@ def joint(
         seeded = np.random.default_rng(rng)
 
         def random(n: int, scale: float) -> Array:
-            kind: Any = np.float32 if epsilon(like) > 1e-10 else np.float64
-            drawn = scale * seeded.standard_normal((n, rank), dtype=kind)
+            # in double precision, so that single precision begins at the same numbers
+            drawn = scale * seeded.standard_normal((n, rank))
             return xp.asarray(drawn, dtype=like.dtype, device=there)
 
         offsets = start
