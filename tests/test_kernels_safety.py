@@ -67,6 +67,11 @@ def calls(dtype):
         "kth_magnitude": lambda: C.kth_magnitude(whole, 12345),
         "kth_of_fibres": lambda: C.kth_of_fibres(fibres, 1234),
         "row_medians": lambda: C.row_medians(side, y),
+        "row_moments": lambda: C.row_moments(side, y),
+        "spreads": lambda: C.spreads(fibres),
+        "cleaned_rows": lambda: C.cleaned_rows(
+            whole, Rt, eye, None, eye.astype(float), 0.1, 4.5, 0.6, 1e-10, 3
+        ),
         "within": lambda: C.within(whole, 0.5),
         "kept_squares": lambda: C.kept_squares(whole, kept),
     }

@@ -13,8 +13,11 @@ xr = pytest.importorskip("xarray")
 pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
 
 RNG = np.random.default_rng(0)
-X = np.outer(np.arange(1.0, 25), np.arange(1.0, 9))
-Y = np.where(RNG.random(X.shape) < 0.8, X, np.nan)
+SEEN = RNG.random((24, 8)) < 0.8
+# the first column holds integers throughout, the third one only where it is seen
+X = np.outer(np.arange(1.0, 25) + ~SEEN[:, 2] / 6, [6.0, 2, 3, 4, 5, 6, 7, 8])
+X[:, 0] = np.rint(X[:, 0])
+Y = np.where(SEEN, X, np.nan)
 Y[:, 0] = X[:, 0]
 NAMES = [f"sensor {k}" for k in range(8)]
 

@@ -97,7 +97,7 @@ def stepped(total: Array, ask: Ask, asked: Asked) -> RowSolution:
     design: Any = _Known(np.asarray(asked.whole, dtype=np.float64))
     system = RowSystem(design, 1, ridge, asked.spread)
     found = _Formed(systems.grams).solve_rows(system, target)
-    return RowSolution(*(None if z is None else z.astype(asked.dtype) for z in found))
+    return RowSolution(*(None if z is None else z.astype(asked.dtype) for z in found[:3]))
 
 
 class Unsure(NamedTuple):
