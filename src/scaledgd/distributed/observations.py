@@ -283,9 +283,6 @@ class ShardedObservations(Observations):
     def medians(self, mode: int) -> Array:
         return self._along("medians", mode)
 
-    def median_sizes(self, mode: int) -> Array:
-        return self._along("median_sizes", mode)
-
     def squares(self, mode: int, robust: bool = False) -> Array:
         return self._along("squares", mode, robust)
 

@@ -296,9 +296,6 @@ class LocalObservations(Observations):
     def medians(self, mode: int) -> Array:
         return self._medians(self.y, mode)
 
-    def median_sizes(self, mode: int) -> Array:
-        return self._medians(array_namespace(self.y).abs(self.y), mode)
-
     def spreads(self, mode: int) -> tuple[Array, Array]:
         """Return the medians of all slices of a mode, and the median distances to them."""
         found: tuple[Array, Array] | None = self.operator.rows(self.y).spreads(self.y, mode)

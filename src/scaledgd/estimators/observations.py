@@ -100,10 +100,6 @@ class Observations(ABC):
         """Return the lower median of every slice; 0 if empty."""
 
     @abstractmethod
-    def median_sizes(self, mode: int) -> Array:
-        """Return the lower median of the magnitudes in every slice; 0 if empty."""
-
-    @abstractmethod
     def squares(self, mode: int, robust: bool = False) -> Array:
         """Return the sum of squared deviations from the mean in every slice.
 
