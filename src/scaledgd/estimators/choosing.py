@@ -203,8 +203,8 @@ class Plan:
             sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
             return replace(how, sweeps=sweeps, fine=SETTLED)
         if quick:
-            how = replace(how, fine=1e-2, least=FIRST_RANK, cut=not self.brief)
-            return replace(how, sweeps=BRIEF if self.brief else SWEEPS)
+            sweeps = BRIEF if self.brief else SWEEPS
+            return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK)
         sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))
         return replace(how, sweeps=sweeps)
 

@@ -81,8 +81,6 @@ class Joint:
     least : int
         Columns that a fit with whole covariances begins with at least, a few more than the rank:
         they keep it on course.
-    cut : bool
-        Whether columns that the data do not support are dropped. They hardly change predictions.
     """
 
     rank: int
@@ -93,7 +91,6 @@ class Joint:
     fine: float = 2e-4
     steady: int = 3
     least: int = 14
-    cut: bool = True
 
     def method(self, data: Observations) -> Variational:
         """Return the method, in the size that suits the data."""
@@ -140,8 +137,6 @@ def fit_joint(
     """
     method = how.method(data)
     state = session.solve(problem, init, method, _rules(how), stage="joint")
-    if not how.cut:
-        return state
     # after a few sweeps weak columns are still on their way
     least = 0.02 if method.full else 1e-3
     fewer = supported(state, how.rank, least)
