@@ -96,7 +96,7 @@ OURS = {
     "robust": Contestant("scaledgd", "scaledgd", ("robust",), _robust, (3, 36)),
     "tensor": Contestant("scaledgd", "scaledgd", ("tensor",), _tensor, (3, 36)),
     "ratings": Contestant("scaledgd", "scaledgd", ("ratings",), _rated, (1, 1)),
-    "skewed": Contestant("scaledgd, rank given", "scaledgd", ("skewed",), _completed, (6, 6)),
+    "skewed": Contestant("scaledgd, rank given", "scaledgd", ("skewed",), _completed, (3, 3)),
 }
 
 
