@@ -106,7 +106,7 @@ def test_new_rows_that_are_as_many_are_new_however_much_they_are_alike():
     X = X + 0.5 * rng.standard_normal((192, 2)) @ rng.standard_normal((2, 12))
     X = X + 0.1 * rng.standard_normal(X.shape)
     model = sg.MatrixCompletion(3).fit(X[:96])
-    with pytest.warns(sg.DataWarning, match="taken for new rows"):
+    with pytest.warns(sg.DataWarning, match="taken as new rows"):
         assert abs(model.score(X[96:]) - model.score(X[96:191])) < 0.02
     rare = [(rng.random((200, 50)) < 0.004).astype(float) for _ in range(2)]
     truth, _ = sg.MatrixCompletion(1).fit(rare[0]).held_out(rare[1])

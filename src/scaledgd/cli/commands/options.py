@@ -314,9 +314,9 @@ class TableOptions:
             metavar="COLUMN",
         ),
     ] = None
-    array: Annotated[
-        str | None, typer.Option(help="The array of an NPZ file.", metavar="NAME")
-    ] = None
+    array: Annotated[str | None, typer.Option(help="The array of an NPZ file.", metavar="NAME")] = (
+        None
+    )
     fit_rows: Annotated[
         int | None,
         typer.Option(
