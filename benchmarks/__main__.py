@@ -142,7 +142,7 @@ def rated(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
 
 
 def by_default(asked: Any, results: measure.Results, bar: Any) -> None:
-    """P9: what the defaults cost, and how good they are, beside imputers."""
+    """P9: compare the cost and quality of the defaults with those of imputers."""
     ask = Ask(real_data.find_folder(asked.ratings), True, asked.quick, " ".join(asked.peers))
     if "defaults/all" not in results:
         bar("defaults")

@@ -725,7 +725,7 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
     demand(x.shape(0) == n && x.shape(1) == q, "x does not fit");
     demand(variances.shape(0) == others && known <= q, "variances do not fit");
     demand(ridge.size() == q && sizes.size() == q, "ridge does not fit");
-    demand(bool(own) == bool(given), "give both of what X has beside, or none");
+    demand(bool(own) == bool(given), "give both own and given, or neither");
     demand(!own || (own->size() == n && given->shape(0) == others && given->shape(1) == 2), "own does not fit");
     demand(int64_t(y.size()) == entries.m, "y does not fit the entries");
     demand(!root || int64_t(root->size()) == entries.m, "root does not fit the entries");

@@ -78,7 +78,7 @@ def test_the_same_table_measured_again_is_the_same_table():
     seen, test = rng.random(truth.shape) < 0.3, rng.random(truth.shape) < 0.02
     model = sg.MatrixCompletion(2).fit(np.where(seen, Y, np.nan))
     again = np.where(test, truth, np.nan)
-    with pytest.warns(sg.DataWarning, match="settles it"):
+    with pytest.warns(sg.DataWarning, match='set rows="same" or rows="new"'):
         model.score(again)
     assert len(model.held_out(again, rows="same")[0]) == test.sum()
     assert model.score(again, rows="same") == model.score(sg.EntryTable.of(again)) > 0.98

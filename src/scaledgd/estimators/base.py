@@ -374,7 +374,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         Returns
         -------
         values : array of shape (m,)
-        std : array of shape (m,), if asked for
+        std : array of shape (m,), if requested
         """
         if any_dask(index):
             from ..distributed.lazy import predicted

@@ -303,7 +303,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         Returns
         -------
         y : array of shape (m,)
-        std : array of shape (m,), if asked for
+        std : array of shape (m,), if requested
         """
         flat, kind = self._read_design(A)
         values = kind.given_back(self._bounded(self._model.predict(flat)))

@@ -59,7 +59,7 @@ def save(estimator: LowRankEstimator, path: str | os.PathLike[str]) -> None:
 
     known, name = vars(estimator), type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
-        raise TypeError(f"{name} is no estimator of this library, and could not be loaded")
+        raise TypeError(f"{name} is not an estimator of this library, and could not be loaded")
     params = {k: plain(v) for k, v in estimator.get_params(deep=False).items()}
     params["checkpoint"] = params["n_jobs"] = None  # they belong to this machine
     names = known.get("feature_names_in_")

@@ -93,7 +93,7 @@ def slice_sizes(data: LocalObservations, level: float) -> Array:
     """Return the root mean square of every slice of mode 0, shrunk to a level for small ones."""
     squares = data.with_values(data.y * data.y)
     sizes = ((squares.means(0) * data.counts(0) + level) / (data.counts(0) + 1)) ** 0.5
-    # slices of zeros have no size of their own
+    # slices of zeros have no size
     return array_namespace(sizes).where(sizes > 0, sizes, 1 + 0 * sizes)
 
 
