@@ -337,8 +337,8 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
     index = checks.index(index, shape)
     if y.ndim != 1 or y.shape[0] != index[0].shape[0]:
         raise ValueError(
-            f"values must be one-dimensional with {index[0].shape[0]} entries, as many as index has, "
-            f"not of shape {tuple(y.shape)}"
+            f"values must be one-dimensional with {index[0].shape[0]} entries, as many as index "
+            f"has, not of shape {tuple(y.shape)}"
         )
     checks.finite("values", y)
     sized("values", y)
