@@ -84,7 +84,7 @@ class Ask:
         ----------
         case : str
         instances : function
-            Returns the instances. It is called only if something of the case was asked for.
+            Returns the instances. It is called only if a row of the case was requested.
         ours : dict of functions
             Estimators by name.
         peers : sequence of Peer

@@ -366,8 +366,8 @@ def choose(
     modes : tuple of int
         The modes along which neighbours may be alike.
     exact : callable
-        Returns a fit that reproduces the data, if there is one. It is asked where the first
-        candidate leaves little noise, or where there are too few entries to tell.
+        Returns a fit that reproduces the data, if there is one. It is called if the first candidate
+        leaves little noise, or if there are too few entries to tell.
 
     Returns
     -------

@@ -151,7 +151,7 @@ def _all_equal(data: LocalObservations, candidates: Any) -> bool:
 def levelled(
     values: Array, rows: Array | None, columns: Array | None, index: tuple[Array, ...] | None
 ) -> Array:
-    """Return estimates with the levels of columns, then of rows, where there are any.
+    """Return estimates with the levels of columns, then of rows, filled in.
 
     Parameters
     ----------

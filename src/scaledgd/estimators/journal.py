@@ -49,8 +49,8 @@ class Journal:
     about : dict
         What identifies the fit. A checkpoint with a different description is refused.
     over : callable
-        Returns True once the fit is being cut short. Results from then on are not stored,
-        because a resumed fit must not take them for complete.
+        Returns True once the fit is being interrupted. Results from then on are not stored, because
+        a resumed fit must not treat them as complete.
     """
 
     def __init__(

@@ -196,7 +196,7 @@ class Bordered(_Bilinear):
         if self.L.shape[1] - (self.v is not None) != self.R.shape[1] - (self.u is not None):
             raise ValueError(
                 f"L and R of shapes {tuple(self.L.shape)} and {tuple(self.R.shape)} do not have "
-                "one rank; where v is given L has one more column, where u is given R has"
+                "one rank; if v is given L has one more column, if u is given R has"
             )
 
     @property
