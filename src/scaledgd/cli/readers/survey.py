@@ -207,7 +207,7 @@ def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) ->
             names = [table.names[j] for j in sorted(identifiers)]
             which = f"{'column' if len(names) == 1 else 'columns'} {listed(names)}"
             assumed.append(
-                f"{which}: taken as identifiers by name, and passed through (rename it if it holds "
+                f"{which}: taken as identifiers by name, and passed through (rename columns of "
                 "measurements)"
             )
         index |= identifiers
