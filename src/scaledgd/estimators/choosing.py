@@ -19,7 +19,6 @@ from .comparing import better, settled
 from .growing import Judge, begin, grow
 from .joint import (
     NARROW_RANK,
-    SHARES,
     Joint,
     fit_joint,
     narrow,
@@ -49,7 +48,10 @@ CHOICES = (
 """Candidates, simple ones first."""
 
 LARGE = 300_000
-"""Number of entries above which rank, offsets and scales are chosen on the densest part."""
+"""Largest number of entries on which a rank is chosen; of more, the densest part is used."""
+
+FEW = 50_000
+"""Number of entries on which offsets and scales of larger tables are chosen."""
 
 FEWEST = 50
 """Number of entries below which none are held out."""
@@ -167,8 +169,6 @@ class Plan:
         How much larger squared errors of new observations are than the model says, as a factor.
     brief : bool
         Whether few sweeps are enough, because only offsets and scales are compared.
-    share : float
-        The initial share of the variance that is not noise.
     standard : bool
         Whether columns are standardised first, and each has its own noise level.
     begun : State, optional
@@ -179,7 +179,6 @@ class Plan:
     rank: int
     trail: Trail = field(default_factory=list)
     start: str = "joint"
-    share: float = SHARES[0]
     standard: bool = False
     begun: State | None = None
     mode: int = 0
@@ -200,14 +199,14 @@ class Plan:
         quick : bool
             Whether it is for a candidate, not for the final fit.
         """
-        how = Joint(self.rank, self.share, self._own_noise(data))
+        how = Joint(self.rank, columns=self._own_noise(data))
         if not whole_covariances(data, self.rank):
             cold = not quick and self.begun is None
             sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
             return replace(how, sweeps=sweeps, fine=SETTLED)
         if quick:
-            sweeps = BRIEF if self.brief else SWEEPS
-            return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK)
+            how = replace(how, fine=1e-2, least=FIRST_RANK, cut=not self.brief)
+            return replace(how, sweeps=BRIEF if self.brief else SWEEPS)
         sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))
         return replace(how, sweeps=sweeps)
 
@@ -347,9 +346,9 @@ def choose(
 
     Candidates are fitted to most of the entries. A more complex one replaces a simpler one if
     it predicts the others better, by more than chance. Offsets and scales are compared at a
-    modest rank, then the best of them with neighbours in time, at larger ranks and other levels
-    of noise. If there is little noise, growing the rank is a candidate too. Large tables are judged
-    by their densest part.
+    modest rank, then the best of them with neighbours in time and at larger ranks. If there is
+    little noise, growing the rank is a candidate too. Large tables are judged by their densest
+    part.
 
     Parameters
     ----------
@@ -374,7 +373,7 @@ def choose(
     plan : Plan
     """
     whole, slim, given, in_part = data, narrow(data), most, data.size > LARGE
-    large = LARGE if given is None else LARGE // 6
+    large = LARGE if given is None else FEW
     if in_part:
         # neighbours in time must stay together
         data = stretch(data, modes[0], large, seed) if modes else data.core(large, seed)
@@ -397,9 +396,15 @@ def choose(
     # cannot show that the low-rank part is worthless
     sparser = data.size * sum(whole.shape) < 0.8 * whole.size * sum(data.shape)
     brief = in_part and given is not None and not slim
-    for plan in plans:
-        contest.enter(replace(plan, rank=min(most, FIRST_RANK), brief=brief))
-        if plan is plans[0] and noise_share(contest.winner.state) <= LITTLE:
+    first = tuple(replace(plan, rank=min(most, FIRST_RANK), brief=brief) for plan in plans)
+    if in_part and given is None and not slim and not modes:
+        quick = _briefly(session, data.core(FEW, seed), first, unlike, seed)
+        contest.trail += quick.trail
+        plan, wide = quick.winner.plan, 3 if quick.winner.parts[0].full else 1
+        first = (replace(plan, rank=min(most, wide * plan.rank), brief=False),)
+    for plan in first:
+        contest.enter(plan)
+        if plan is first[0] and noise_share(contest.winner.state) <= LITTLE:
             state = exact()
             if state is not None:
                 return reproduced(state, given)
@@ -414,7 +419,6 @@ def choose(
     if open_ended:
         contest.widen(most if not in_time else min(most, LARGEST_IN_TIME))
     if not in_time and not slim:
-        contest.vary()
         contest.grow(most)
     if not in_time and not sparser:
         contest.simplify()
@@ -433,6 +437,16 @@ def choose(
         rank = min(LARGEST_RANK, 3 * found + 4) if sparser else min(rank, found + 4)
     why = {"rank": rank, "why": "chosen on the densest part"}
     return replace(plan, rank=rank, trail=[*trail, why])
+
+
+def _briefly(
+    session: Session, data: LocalObservations, plans: tuple[Plan, ...], unlike: bool, seed: int
+) -> _Contest:
+    """Compare offsets and scales on few entries, which are not enough to choose the rank."""
+    contest = _Contest(session, data, data.split(0.1, seed, 1), unlike, False)
+    for plan in plans:
+        contest.enter(replace(plan, brief=True))
+    return contest
 
 
 def reproduced(state: State | None, rank: int | None) -> Plan:
@@ -538,7 +552,7 @@ class _Contest:
         known = replace(reading, trail=self.trail) if self.readable else None
         here = self.session.apart().with_reading(known)
         judge = self._judge(test, reading)
-        same = plan.choice, plan.standard, plan.rank, plan.share, part
+        same = plan.choice, plan.standard, plan.rank, part
         before = self.plain.get(same) if plan.start == "smooth" else None
         found = _tried(here, scaled, blank, plan, judge, test, reading, before)
         if plan.start == "joint":
@@ -620,18 +634,6 @@ class _Contest:
             rank = plan.rank if plan.start == "joint" else min(plan.rank, FIRST_RANK)
             self.enter(replace(plan, start="smooth", rank=max(1, rank)))
             self.enter(replace(plan, start="series"))
-
-    def vary(self) -> None:
-        """Try other initial noise levels, which matter without full covariances.
-
-        Not at a rank that is larger than any that would be chosen, which would take long.
-        """
-        for share in SHARES[1:]:
-            plan = self.winner.plan
-            small = whole_covariances(self.pairs[0][0], plan.rank)
-            large = plan.rank > LARGEST_RANK
-            if plan.start == "joint" and not small and not large and not self.over:
-                self.enter(replace(plan, share=share))
 
     def grow(self, most: int) -> None:
         """Try to grow the rank, if noise is so low that this may do better."""

@@ -37,8 +37,8 @@ FALLING = 0.8
 MOSTLY = 2 / 3
 """Share of a component that one row or column of X may have if gross errors are expected."""
 
-SHARES = (0.999, 0.5)
-"""Initial shares of the variance that the low-rank part explains, the usual one first."""
+SHARE = 0.999
+"""Initial share of the variance that the low-rank part explains; it matters for a few sweeps."""
 
 
 def work_of(data: Observations, rank: int) -> int:
@@ -81,16 +81,19 @@ class Joint:
     least : int
         Minimum number of columns that a fit with full covariances starts with, a few more than the
         rank, which help it to converge.
+    cut : bool
+        Whether columns that the data do not support are dropped. They hardly change predictions.
     """
 
     rank: int
-    share: float = SHARES[0]
+    share: float = SHARE
     columns: bool = False
     freedom: float | None = None
     sweeps: int = 200
     fine: float = 2e-4
     steady: int = 3
     least: int = 14
+    cut: bool = True
 
     def method(self, data: Observations) -> Variational:
         """Return the method in the form that suits the data."""
@@ -137,6 +140,8 @@ def fit_joint(
     """
     method = how.method(data)
     state = session.solve(problem, init, method, _rules(how), stage="joint")
+    if not how.cut:
+        return state
     # after a few sweeps weak columns have not converged yet
     least = 0.02 if method.full else 1e-3
     fewer = supported(state, how.rank, least)
