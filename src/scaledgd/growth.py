@@ -139,8 +139,8 @@ def mixed(
 
     It begins with a small random start. It ends once σ²_min of every block is at least λ and has
     settled: it changed by less than 10 % and the loss did not rise. If it settles below λ, λ is
-    halved, but not below a thousandth of its first value, because with λ above σ_r(X⋆) the warm-up
-    would never end. If `max_iter` warm-up steps are not enough (the rank may exceed that of the
+    halved, because with λ above σ_r(X⋆) the warm-up would never end; but not below a thousandth of
+    its first value. If `max_iter` warm-up steps are not enough (the rank may exceed that of the
     data), the iterate with the least loss is returned.
 
     Parameters

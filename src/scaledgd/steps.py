@@ -151,7 +151,7 @@ def geometric(first: float, ratio: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class line_search:  # noqa: N801
-    """A step found by trial, for every operator and loss.
+    """A step size found by trials, for every operator and loss.
 
     For smooth losses it backtracks on the objective of the iterate. The first trial is
     `grow` times the last accepted step. A step is accepted if the objective falls by at least
