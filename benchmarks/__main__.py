@@ -32,7 +32,7 @@ from .contestants import OURS, PEERS, Contestant, threads  # noqa: E402
 
 PARTS = ("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "kernels", "growth")
 PREDICTED = ("P6", "P7", "P8")
-"""Parts in which errors are compared and not only times."""
+"""Parts in which errors are compared, not only times."""
 
 
 def instances(part: str, quick: bool) -> list[problems.Problem]:
@@ -123,7 +123,7 @@ def predicted(part: str, asked: Any) -> Iterator[problems.Problem]:
 
 
 def rated(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
-    """P6 to P8: compare errors and times, every library with its own settings."""
+    """P6 to P8: compare errors and times, with the own settings of every library."""
     for problem in predicted(part, asked):
         ours = OURS[problem.kind]
         for contestant in (ours, *rivals(problem, asked.peers)):
@@ -142,7 +142,7 @@ def rated(part: str, asked: Any, results: measure.Results, bar: Any) -> None:
 
 
 def by_default(asked: Any, results: measure.Results, bar: Any) -> None:
-    """P9: what the defaults cost, and how good they are, beside imputers."""
+    """P9: compare the cost and quality of the defaults with those of imputers."""
     ask = Ask(real_data.find_folder(asked.ratings), True, asked.quick, " ".join(asked.peers))
     if "defaults/all" not in results:
         bar("defaults")

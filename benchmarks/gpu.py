@@ -1,7 +1,7 @@
 """Measure kernels and fits on a CUDA device: ``python -m benchmarks --device cuda``.
 
 Every time is the median of several, after one that compiles and warms up; accuracy is printed
-beside it. Passes are compared with what copying memory on the device reaches.
+beside it. Passes are compared with the bandwidth of a copy on the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIZES = {
 
 
 def finished() -> float:
-    """Return the time when the device has done all it was asked for."""
+    """Return the time when the device has finished all its work."""
     torch.cuda.synchronize()
     return time.perf_counter()
 
@@ -119,9 +119,9 @@ def kernels(ranks: tuple[int, ...] = (16, 32, 64, 128)) -> Iterator[str]:
 
 
 def shapes(widths: tuple[int, ...] = (16, 32, 64, 128), m: int = 25_000_000) -> Iterator[str]:
-    """Yield how long the systems of rows take for every shape of programs, the fastest last.
+    """Yield the time of the row systems for every launch configuration, the fastest last.
 
-    To choose `scaledgd.kernels.gpu.backend.SHAPES` by. Compiling takes some minutes.
+    Use it to choose `scaledgd.kernels.gpu.backend.SHAPES`. Compiling takes some minutes.
     """
     from scaledgd.kernels.gpu import backend as gpu
 
@@ -151,7 +151,7 @@ def shapes(widths: tuple[int, ...] = (16, 32, 64, 128), m: int = 25_000_000) -> 
 
 
 def tried(r: int, now: Any) -> Iterator[Any]:
-    """Yield shapes to try for a width, the one in use first."""
+    """Yield the configurations to try for a width, the current one first."""
     yield now
     entries, warps = ((32, 64), (1, 2)) if r <= 32 else ((16, 32), (2, 4, 8))
     for one in itertools.product(entries, warps, (1, 2, 4, 8, 16, 32), (1, 2)):
@@ -161,7 +161,7 @@ def tried(r: int, now: Any) -> Iterator[Any]:
 
 
 def fitted(size: str, rank: Any, true: int = 16, repeats: int = 3) -> str:
-    """Return how long a fit takes, and its error at entries that were held out."""
+    """Return the time of a fit, and its error on held-out entries."""
     n1, n2, m = SIZES[size]
     i, j, y, test = skewed(n1, n2, m, true)
     at, truth = (i[test], j[test]), y[test]
@@ -183,7 +183,7 @@ def fitted(size: str, rank: Any, true: int = 16, repeats: int = 3) -> str:
 
 
 def streamed(rank: int = 32) -> str:
-    """Return the time of a fit that may take half of the memory which its entries take."""
+    """Return the time of a fit that may use half of the memory that its entries need."""
     n1, n2, m = SIZES["netflix"]
     *index, y, _ = skewed(n1, n2, m)
     here = [tuple(index), y]
@@ -215,7 +215,7 @@ def streamed(rank: int = 32) -> str:
 
 
 def video(frames: int = 1000, height: int = 720, width: int = 1280) -> str:
-    """Return how long it takes to separate squares that move on a changing background."""
+    """Return the time to separate moving squares from a changing background."""
     rng = torch.Generator(DEVICE).manual_seed(0)
     t = torch.linspace(0, 1, frames, device=DEVICE)
     light = torch.stack([torch.ones_like(t), torch.sin(6 * t), t], 1)
@@ -245,7 +245,7 @@ def video(frames: int = 1000, height: int = 720, width: int = 1280) -> str:
 
 
 def tensor(shape: tuple[int, ...] = (5000, 4000, 3000), m: int = 100_000_000, r: int = 8) -> str:
-    """Return how long a fit of a tensor of given ranks takes, and its error."""
+    """Return the time and the error of a tensor fit of given ranks."""
     rng = torch.Generator(DEVICE).manual_seed(0)
     flat = torch.unique(
         torch.randint(shape[0] * shape[1] * shape[2], (m,), generator=rng, device=DEVICE)

@@ -16,7 +16,7 @@ from .contestants import Contestant, threads
 from .problems import Problem
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
-"""Ways to count seconds; those of the processor on a machine that others use."""
+"""Clocks; CPU time is for a machine with other users."""
 PATIENCE = 30.0
 """If a run takes more seconds than this, larger efforts are not tried."""
 
@@ -42,7 +42,7 @@ class Results:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress all output and warnings, also of libraries written in C."""
+    """Suppress all output and warnings, even from libraries written in C."""
     import sys
 
     sys.stdout.flush()

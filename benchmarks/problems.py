@@ -207,10 +207,10 @@ def movielens(path: Path) -> Problem:
 
 
 def skewed_index(n1: int, n2: int, m: int, uniform: Callable[[int], Array]) -> tuple[Array, Array]:
-    """Return coordinates of about m distinct entries, a few rows and columns with most of them.
+    """Return coordinates of about m distinct entries, most of them in a few rows and columns.
 
-    Rows and columns are drawn with chances that are powers of uniform numbers, so that their
-    counts follow power laws, as those of ratings and sales do.
+    Rows and columns are drawn with probabilities that are powers of uniform numbers, so their
+    counts follow power laws, as in ratings and sales.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def skewed_index(n1: int, n2: int, m: int, uniform: Callable[[int], Array]) -> t
 
 
 def _drawn(chances: Array, at: Array) -> Array:
-    """Numbers with some chances each, from uniform ones."""
+    """Numbers with given probabilities, from uniform ones."""
     xp = array_namespace(chances)
     ends = xp.cumulative_sum(chances / xp.sum(chances))
     return xp.searchsorted(ends / ends[-1], at, side="right")

@@ -136,7 +136,7 @@ def _run(path: str, answer: str | None = None) -> Any:
 
 
 def kills(count: int = 500) -> Iterator[Line]:
-    """Kill a checkpointing process at random moments, and resume from what it left."""
+    """Kill a checkpointing process at random moments, and resume from its checkpoint."""
     random.seed(0)
     with tempfile.TemporaryDirectory() as folder:
         path, copy, answer = (str(Path(folder) / n) for n in ("fit.npz", "copy.npz", "answer.npy"))
@@ -328,7 +328,7 @@ def mutations(count: int = 2000) -> Iterator[Line]:
 
 
 def threads(count: int = 2) -> Iterator[Line]:
-    """Compare simultaneous fits, in threads and joblib workers, with the same fits alone."""
+    """Compare simultaneous fits, in threads and joblib workers, with the same fits run alone."""
     from joblib import Parallel, delayed
 
     rng = np.random.default_rng(0)

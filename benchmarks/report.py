@@ -58,7 +58,7 @@ def ratings(records: list[Record]) -> str:
 
 
 def defaults(records: list[Record]) -> str:
-    """Return what the defaults cost, and how good they are, as a table."""
+    """Return the cost and quality of the defaults as a table."""
     lines = ["| | | | CPU seconds |", "|---|---|---|---|"]
     for r in records:
         shown = f"{r['measure']} {r['value']:.3g}"

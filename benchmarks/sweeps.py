@@ -1,11 +1,11 @@
-"""What a sweep of `Variational` costs beside one of `Alternating`, and beside a floor.
+"""The cost of a sweep of `Variational` compared with one of `Alternating`, and with a floor.
 
     python -m benchmarks.sweeps                   10 million entries, ranks 16 and 32
     python -m benchmarks.sweeps --share 0.1       a tenth of them
 
 Sweeps of both are timed in turn, because the speed of a machine changes, and medians compared. The
-counts of entries per row and column follow power laws, as ratings and sales do. The floor is that
-of the arithmetic and the data alone, as if reading factors were free.
+counts of entries per row and column follow power laws, as ratings and sales do. The floor counts
+only the arithmetic and the data, as if reading factors were free.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ inline void axpy(T s, const T* a, T* b, int64_t n) {
     for (int64_t k = 0; k < n; k += Lanes<T>::count) store(b + k, load(b + k) + s * load(a + k));
 }
 
-// Call work with the number of vectors in qp known when this is compiled, or 0 for any other.
+// Call work with the number of vectors in qp as a compile-time constant, or 0 for any other.
 template <int V> struct Width { static constexpr int value = V; };
 template <class T, class F>
 inline auto by_width(int64_t qp, F work) {
@@ -88,7 +88,7 @@ inline auto by_width(int64_t qp, F work) {
     }
 }
 
-constexpr int64_t AHEAD = 12;  // entries whose row is fetched before its turn
+constexpr int64_t AHEAD = 12;  // entries whose row is prefetched
 
 inline void prefetch(const void* p, int64_t bytes) {
     for (int64_t k = 0; k < bytes; k += 64) __builtin_prefetch(static_cast<const char*>(p) + k);
@@ -131,7 +131,7 @@ inline void combine(const T* c, const T* rows, int64_t terms, int64_t qp, T* v) 
     }
 }
 
-// The vector v of entry e: a row of the table itself, or a combination of some.
+// The vector v of entry e: a row of the table, or a combination of rows.
 template <class T, int V>
 __attribute__((noinline)) const T* vector(const Design<T>& d, const Side& side, int64_t e, T* v, T* c) {
     const T* rows = d.table + int64_t(side.other[0][e]) * d.terms * d.qp;
@@ -147,7 +147,7 @@ __attribute__((noinline)) const T* vector(const Design<T>& d, const Side& side, 
     return v;
 }
 
-// ---- residuals and gradients in one pass, the rank known when this is compiled
+// ---- residuals and gradients in one pass, with the rank as a compile-time constant
 
 template <class T, int V>
 double pass_of(const Pass<T>& p, int64_t first, int64_t last) {
@@ -202,7 +202,7 @@ double pass(const Pass<T>& p, int64_t first, int64_t last) {
 
 constexpr int64_t BLOCK = 256;  // vectors v at a time, which stay in cache
 #ifdef __AVX512VL__
-constexpr int WIDEST = 4;  // vectors in a tile: 32 registers hold 4 x 4 of them and what they need
+constexpr int WIDEST = 4;  // vectors in a tile: 32 registers hold 4 x 4 of them and their operands
 #else
 constexpr int WIDEST = 3;
 #endif
@@ -242,8 +242,8 @@ void add_gram(const T* v, int64_t m, int64_t qp, double* G) {
 typedef vec<double> four;
 constexpr int64_t FOUR = Lanes<double>::count;
 
-// b[j] -= sum over k < n of s[k] rows[k, j], four k at a time; for j from `first`, or, where that
-// is negative, for rows with nothing right of their diagonal
+// b[j] -= sum over k < n of s[k] rows[k, j], four k at a time; for j from `first`, or, if that is
+// negative, for rows with nothing to the right of their diagonal
 inline void take_off(const four* s, const four* rows, int64_t n, int64_t q, int64_t first, four* b) {
     int64_t k = 0;
     for (; k + 4 <= n; k += 4, rows += 4 * q) {
@@ -308,9 +308,9 @@ void backward(const four* G, const four* inverse, four* b, int64_t q) {
     }
 }
 
-// The vectors of a row, one below the other, with their weights; and, where they are
-// measured, the right-hand sides. V vectors of lanes each, or as many as there are. What is known
-// about the entries is added to `sums` (their variances first, then SUMS numbers).
+// The vectors of a row, one below the other, with their weights and, if measured, the right-hand
+// sides. V vectors of lanes each, or as many as there are. Sums over the entries are added to
+// `sums` (variances first, then SUMS numbers).
 template <class T, int V>
 int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t end, int64_t most, T* v, T* y, T* c, double* sums) {
     constexpr int64_t W = Lanes<T>::count;
@@ -322,7 +322,7 @@ int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t end, int64_
     const uint8_t* kept = p.kept;
     const int32_t* other = side.other[0];
     int64_t m = 0, e = from;
-    if (!combined && !kept && !roots && !p.unsure && !p.beside) {  // most often
+    if (!combined && !kept && !roots && !p.unsure && !p.beside) {  // the usual case
         const int64_t count = end - e < most ? end - e : most;
         for (; m < count; ++m, ++e, v += qp) {
             if (e < ahead) prefetch(table + int64_t(other[e + AHEAD]) * stride, qp * sizeof(T));
@@ -391,7 +391,7 @@ int64_t fill(const Solve<T>& p, int64_t i, int64_t& from, int64_t end, int64_t m
     });
 }
 
-// A ridge counts as q more entries that measured zero.
+// A ridge counts as q extra entries that measured zero.
 template <class T>
 int64_t fill_ridge(const Solve<T>& p, int64_t i, T* v, T* y) {
     const int64_t q = p.design.q, qp = p.design.qp;
@@ -406,9 +406,9 @@ int64_t fill_ridge(const Solve<T>& p, int64_t i, T* v, T* y) {
     return m;
 }
 
-// g += sum of (x . v - y) v, the number of vectors in v known when this is compiled, or 0; returns
-// the sum of the squares of x . v - y. Without y it is zero. Four entries at a time: no sum waits for
-// another, and x and g are read once for all of them.
+// g += sum of (x . v - y) v, with the number of vectors in v as a compile-time constant, or 0;
+// returns the sum of the squares of x . v - y. Without y, y is zero. Four entries at a time, so
+// that no sum waits for another, and x and g are read once for all of them.
 template <class T, int V>
 double add_gradient_of(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T* g) {
     constexpr int64_t W = Lanes<T>::count;
@@ -454,13 +454,13 @@ double add_gradient(const T* x, const T* v, const T* y, int64_t m, int64_t qp, T
 
 // ---- Gram matrix and gradient in one pass over the entries
 
-// Whether v is a row of the table as it is, and the gradient is wanted.
+// Whether v is a plain row of the table, and the gradient is wanted.
 template <class T> inline bool direct(const Solve<T>& p) {
     return p.design.factors == 0 && !p.kept && !p.root && !p.beside && !p.target && p.y;
 }
 
-// The vectors of at most `most` entries, one below the other; g += the gradient at x, and what is
-// known about the entries is added to `sums`. Returns their number.
+// The vectors of at most `most` entries, one below the other; g += the gradient at x, and sums over
+// the entries are added to `sums`. Returns their number.
 template <class T, int V>
 int64_t gather_of(const Solve<T>& p, int64_t from, int64_t end, int64_t most, const T* x, T* v, T* g, double* sums) {
     constexpr int64_t W = Lanes<T>::count, N = V ? V : 1;
@@ -544,7 +544,7 @@ void triangle_of(const Solve<T>& p, int64_t from, int64_t end, const T* x, doubl
         for (int64_t k = 0; k < W; ++k) sums[b * W + k] += slope[b][k];
 }
 
-// The same, where registers suffice: returns whether they do.
+// The same if registers suffice; returns whether they do.
 inline bool triangle(const Solve<double>& p, int64_t from, int64_t end, const double* x, double* G, double* g, double* sums) {
     const int64_t q = p.design.q;
     if (q <= 4) triangle_of<double, 1, 4>(p, from, end, x, G, g, sums);
@@ -565,7 +565,7 @@ inline bool triangle(const Solve<float>& p, int64_t from, int64_t end, const flo
 template <class T> bool triangle(const Solve<T>&, int64_t, int64_t, const T*, double*, T*, double*) { return false; }
 #endif
 
-// The memory that the systems of rows are formed in.
+// The memory in which the systems of rows are formed.
 template <class T> struct Formed {
     const int64_t q, qp, most;
     Scratch<T> vectors;
@@ -600,7 +600,7 @@ template <class T> struct Formed {
     template <int V> bool add_directly(const Solve<T>& p, int64_t from, int64_t end) {
         if (V == 0 || V > 8) return false;
         for (int64_t m; from < end; from += m) {
-            m = end - from < BLOCK ? end - from : BLOCK;  // sums in single precision are of so many
+            m = end - from < BLOCK ? end - from : BLOCK;  // length of sums in single precision
             for (int64_t k = 0; k < qp; ++k) g[k] = 0;
             if (!triangle(p, from, from + m, x, G, g, sums)) {
                 gather_of<T, V>(p, from, end, m, x, v, g, sums);
@@ -615,7 +615,7 @@ template <class T> struct Formed {
     }
 };
 
-// The whole row in the coordinates that are turned: with ridge and jitter.
+// The whole row in orthonormal coordinates, with ridge and jitter.
 template <class T>
 void finish_turned(const Solve<T>& p, int64_t i, Formed<T>& f) {
     const int64_t q = f.q, qp = f.qp;
@@ -624,15 +624,15 @@ void finish_turned(const Solve<T>& p, int64_t i, Formed<T>& f) {
     if (p.whole)
         for (int64_t k = 0; k < q; ++k)
             for (int64_t j = k; j < q; ++j) G[k * qp + j] = p.whole[k * q + j] - G[k * qp + j];
-    // relative to the data: the ridge of a column that vanishes is huge, and must not hold the others
+    // relative to the data: the ridge of a vanishing column is huge, and must not affect the others
     double size = 0;
     for (int64_t k = 0; k < q; ++k) size = G[k * qp + k] > size ? G[k * qp + k] : size;
     if (const int64_t m = fill_ridge(p, i, f.v, f.y)) f.account(p, m);
     for (int64_t k = 0; k < q; ++k) G[k * qp + k] += p.jitter * (size > 1e-12 ? size : 1);
 }
 
-// The same in coordinates as they come. Diagonals of the data alone and all that was added to them
-// are kept: the variance of X and the residual after the step come from them.
+// The same in the original coordinates. The diagonals of the data alone, and what is added to them,
+// are kept: the variance of X and the residual after the step are computed from them.
 template <class T>
 void finish_plain(const Solve<T>& p, int64_t i, Formed<T>& f, double* seen, double* held) {
     const int64_t q = f.q, qp = f.qp;
@@ -641,7 +641,7 @@ void finish_plain(const Solve<T>& p, int64_t i, Formed<T>& f, double* seen, doub
         const double relative = p.sizes[k] > 0 ? f.G[k * qp + k] / p.sizes[k] : 0;
         size = relative > size ? relative : size;
     }
-    size *= p.jitter;  // nothing for a row without entries: it is what the ridge says
+    size *= p.jitter;  // zero for a row without entries, which depends on the ridge alone
     for (int64_t k = 0; k < q; ++k) {
         f.sums[k] *= p.unsure ? p.unsure[k] : 0;
         const double ridge = (p.ridge ? double(p.ridge[(p.same_ridge ? 0 : i * q) + k]) : 0.0) + f.sums[k];
@@ -768,7 +768,7 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; p.moments && k < q; ++k) p.moments[k] = moments[k];
 }
 
-// What some entries of one row add to its system.
+// The contribution of some entries of one row to its system.
 template <class T>
 void part(const Solve<T>& p, int64_t row, int64_t first, int64_t last, double* sums) {
     Formed<T> formed(p.design);
@@ -843,7 +843,7 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
             }
             for (int64_t a = 0, at = 0; a < q; ++a)
                 for (int64_t c = a; c < q; ++c, ++at) U[a * qp + c] = U[c * qp + a] = triangle[at];
-            // what is not free is given, and as uncertain as U says
+            // columns that are not free are given, with the uncertainty U
             double spill = 0;
             for (int64_t a = 0; a < q; ++a) {
                 double sum = 0;
@@ -908,9 +908,9 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; k < NUMBERS; ++k) p.numbers[k] = numbers[k];
 }
 
-// The same by conjugate gradients, whose cost grows with q and not with its square. The gradient that
-// they begin with is as precise as the data. What they make of it is good to a few digits, for which
-// the vectors are kept in single precision: half the memory to read at every step.
+// The same by conjugate gradients, whose cost grows with q and not with its square. The initial
+// gradient is as precise as the data. The solution needs only a few digits, so the vectors are kept
+// in single precision, which halves the memory to read at every step.
 template <class T>
 void solve_by_steps(const Solve<T>& p, int64_t first, int64_t last) {
     constexpr int64_t AT_A_TIME = 32;
@@ -957,7 +957,7 @@ void solve_by_steps(const Solve<T>& p, int64_t first, int64_t last) {
             add_gradient<float>(s, kept, nullptr, n, wp, z);
             const double length = dot(s, s, wp), curvature = dot(s, z, wp);
             largest = curvature > largest * length ? curvature / length : largest;
-            if (!(curvature > least * largest * length)) break;  // nothing was seen along s
+            if (!(curvature > least * largest * length)) break;  // nothing was observed along s
             axpy(float(rho / curvature), s, x, wp);
             axpy(float(-rho / curvature), z, r, wp);
             const double before = rho;
@@ -976,7 +976,7 @@ void solve(const Solve<T>& p, int64_t first, int64_t last) {
 
 // ---- Tucker contractions
 
-// The last factor is padded to whole vectors: `qp` of which `q` are meant.
+// The last factor is padded from `q` columns to `qp`, a whole number of vectors.
 template <class T, int V>
 void outer_of(const Outer<T>& p, int64_t first, int64_t last) {
     constexpr int64_t W = Lanes<T>::count;
@@ -1023,7 +1023,7 @@ double values_of(const Values<T>& p, int64_t first, int64_t last) {
     const int before = d.factors - 1;
     const int64_t n = d.terms, qp = V ? V * Lanes<T>::count : d.qp;
     const T *rows = d.factor[before], *table = d.table, *y = p.y, one = 1;
-    // read once and then checked: the arrays are Python's, and may change meanwhile
+    // read once and then checked, because Python's arrays may change meanwhile
     auto place = [&](int mode, int64_t e) {
         const int64_t at = static_cast<const volatile int64_t*>(p.index[mode])[e];
         if (uint64_t(at) >= uint64_t(p.extent[mode])) out_of_range();
@@ -1059,7 +1059,7 @@ double values(const Values<T>& p, int64_t first, int64_t last) {
 
 // ---- dense matrices
 
-// A strip of columns at a time, which is held in registers: eight vectors.
+// A strip of columns at a time, held in registers: eight vectors.
 template <class T> constexpr int64_t STRIP = 8 * Lanes<T>::count;
 
 template <class T> struct Strip {
@@ -1213,7 +1213,7 @@ void dense_columns(const Dense<T>& p, int64_t first, int64_t last) {
     }
 }
 
-// ---- numbers between two
+// ---- numbers between two bounds
 
 #ifdef __AVX512VL__
 inline int64_t put(double* to, __mmask8 which, vec<double> v) {
@@ -1242,7 +1242,7 @@ void between(Between<T>& p, const T* x, int64_t n) {
         vec<T> v = load(x + e);
         if (p.sizes) v = v < 0 ? -v : v;
         const __mmask8 from = reaches(lows, v), to = reaches(v, highs);
-        // what is neither is below: both comparisons fail for what is no number
+        // both comparisons fail for NaN, which counts as below
         below += __builtin_popcount(to & ~from);
         count += put(inside + count, from & to, v);
     }
@@ -1257,8 +1257,8 @@ void between(Between<T>& p, const T* x, int64_t n) {
     p.below = below;
 }
 
-// The numbers below and above a pivot, and how many there are of each; what is no number is above.
-// They may be written to where they were read from.
+// The numbers below and above a pivot, and how many there are of each; NaN is above. They may be
+// written in place.
 template <class T>
 void divide(const T* x, int64_t n, T pivot, T* less, int64_t& smaller, T* more, int64_t& larger) {
     int64_t e = 0, a = 0, b = 0;
@@ -1284,7 +1284,7 @@ bool kth(const T* x, int64_t n, int64_t k, T* room, T* found) {
     constexpr int64_t SOME = 16;
     T some[SOME], *less = room, *more = room + n + 8;
     for (;;) {
-        // one of a few, evenly spread, of which as large a share is smaller
+        // one of a few evenly spread samples, at the same relative rank
         const int64_t count = n < SOME ? n : SOME, wanted = (2 * k + 1) * count / (2 * n);
         for (int64_t e = 0; e < count; ++e) some[e] = x[(2 * e + 1) * n / (2 * count)];
         int64_t chosen = -1;
@@ -1368,7 +1368,8 @@ void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
                 T middle = 0;
                 if (!kth(size, n, (n - 1) / 2, room, &middle)) middle = 0;
                 const double scale = p.multiple * double(middle);
-                // the limit always falls: errors on one side can hold the scale of a row up
+                // the limit always falls, because errors on one side can keep the scale of a row
+                // large
                 const double less = limit >= 0 && p.fall * limit < scale ? p.fall * limit : scale;
                 limit = less > p.floor ? less : p.floor;
             }

@@ -1,8 +1,8 @@
-// The hot loops, and what they are told. Every pointer is to C-contiguous memory.
+// The hot loops and their arguments. Every pointer is to C-contiguous memory.
 //
-// Entries of an array are seen from one of its modes: sorted by their row in that mode, row i
-// has the entries starts[i] .. starts[i + 1]. What there is one of per entry is given in this
-// order. Where the measurements come in another, position[e] says which of them entry e is.
+// Entries of an array are sorted by their row in one of its modes: row i has the entries starts[i]
+// .. starts[i + 1]. Per-entry arrays are in this order. If the measurements are in another order,
+// entry e is measurement position[e].
 //
 // At an entry the object is linear in its row x of the mode's matrix: it is x . v. The vector v
 // is a row of the other matrix; for Tucker decompositions it is a combination of rows,
@@ -14,7 +14,7 @@ namespace scaledgd {
 
 constexpr int MAX_MODES = 16;
 
-// Thrown through here, because the loops must not instantiate anything of the standard library.
+// Throws for the loops, which must not instantiate anything of the standard library.
 [[noreturn]] void out_of_memory();
 [[noreturn]] void out_of_range();
 
@@ -28,7 +28,7 @@ struct Side {
 template <class T> struct Design {
     int64_t q = 0, qp = 0;                        // columns of v; padded to whole vectors
     const T* table = nullptr;                     // (n, terms, qp), n the size of mode other[0]
-    int64_t stride = 0;                           // from row to row, where nothing is combined
+    int64_t stride = 0;                           // from row to row, if nothing is combined
     int64_t terms = 1;
     int factors = 0;                              // the modes other[1], other[2], ...
     const T* factor[MAX_MODES] = {};              // (n, width), whose rows multiply to c
@@ -41,25 +41,25 @@ template <class T> struct Pass {
     Design<T> design;
     const T* x = nullptr;                         // (rows, qp); without it no residual
     const T* y = nullptr;                         // without it zeros
-    const T* weights = nullptr;                   // w, where it is not the residual; or ones
+    const T* weights = nullptr;                   // w, if it is not the residual; or ones
     T* residual = nullptr;                        // out, in the order of the measurements
     T* sums = nullptr;                            // out (rows, q)
 };
 
 // Rows as least-squares problems: x (sum w v v' + ridge) = target for every row.
 //
-// In coordinates in which the v of all entries are orthonormal, T turns them back. Or, with
-// `sizes`, in coordinates as they come, which are not far from orthogonal: then nothing is turned,
-// and the inverses cost what the factorisations do.
+// The v of all entries are orthonormal in the coordinates used, and T transforms back. Or, with
+// `sizes`, the original coordinates are used, which are close to orthogonal: then nothing is
+// transformed, and the inverses cost as much as the factorisations.
 //
-// With `sizes`, rows of the table may go on after v: with qp variances of v, which are added up
-// over the entries of a row and count as ridge; and with what X has beside x . v, a number that is
-// multiplied by that of the row, and its variance. The variances of v are float, in units of their
-// own: they are half of what an entry reads, and nobody knows them to seven digits.
+// With `sizes`, v may be followed in its row of the table by qp variances of v, which are summed
+// over the entries of a row and count as ridge, and by a further term of X: a number that is
+// multiplied by that of the row, and its variance. The variances of v are float, in their own
+// units: they are half of what an entry reads, and seven digits are enough.
 template <class T> struct Solve {
     Side side;
     Design<T> design;
-    const T* x = nullptr;                         // (rows, q) where the row stands, or
+    const T* x = nullptr;                         // (rows, q) the current rows, or
     const T* target = nullptr;                    // (rows, q) the right-hand side itself
     const T* y = nullptr;                         // with x
     const T* root = nullptr;                      // square roots of weights
@@ -67,44 +67,44 @@ template <class T> struct Solve {
     const T* turn = nullptr;                      // (q, q): T
     const T* ridge = nullptr;                     // diagonals (rows, q), or one for all rows
     bool same_ridge = false;
-    const double* whole = nullptr;                // (q, q): entries are taken off this Gram
+    const double* whole = nullptr;                // (q, q): entries are subtracted from this Gram
     const double* sizes = nullptr;                // (q): the diagonal of the Gram of all v
     const double* unsure = nullptr;               // (q): the table has variances, in these units
-    const T* beside = nullptr;                    // (rows): the table has numbers to go with it
+    const T* beside = nullptr;                    // (rows): multiplies numbers in the table
     double jitter = 0;
     int steps = 0;                                // of conjugate gradients; 0: solved exactly
     double tol = 0;
     double noise = 1;                             // with `sizes`: multiplies the inverses
-    T* step = nullptr;                            // out (rows, q); with `sizes`, where rows arrive
+    T* step = nullptr;                            // out (rows, q); with `sizes`, the new rows
     T* diagonals = nullptr;                       // out (rows, q): of T inverse T'
-    double* total = nullptr;                      // out (q, q): added up over the rows
+    double* total = nullptr;                      // out (q, q): summed over the rows
     double* moments = nullptr;                    // out (q), with `sizes`: squares and variances of rows
     double* numbers = nullptr;                    // out (NUMBERS), with `sizes` or only two; see below
-    // Rows with very many entries, in order: what their segments add up to is known already.
+    // Rows with very many entries, in order: the sums over their segments are already known.
     int64_t longs = 0;
     const int64_t* long_rows = nullptr;
     const int64_t* long_parts = nullptr;          // (longs + 1): the parts of each
     const double* parts = nullptr;                // (qp + 2) qp + SUMS numbers each
 };
 // Sums over the entries of a row: of squared residuals, of weights, and of weights times the
-// variances of what X has beside.
+// variances of the further term.
 enum { SQUARES, WEIGHT, BESIDE, SUMS };
 // Sums over rows: squared residuals before and after the step; weights; the variance of X over the
-// entries, as far as it comes from the rows (to be multiplied by the noise), and the rest of it.
+// entries that is due to the rows (to be multiplied by the noise), and the rest of it.
 enum { BEFORE, AFTER, SEEN, FROM_ROWS, FROM_OTHERS, NUMBERS };
 
-// Rows of a matrix that are solved for in some of their columns, where the vectors v have whole
-// covariances: rows of the table are v, padded, and the upper triangle of its covariance, row by row
-// and padded. The covariances of the solutions are asked for, too.
+// Rows of a matrix with some unknown columns, where the vectors v have full covariances: rows of
+// the table are v, padded, and the upper triangle of its covariance, row by row and padded. The
+// covariances of the solutions are computed, too.
 template <class T> struct Whole {
     Side side;
     int64_t q = 0, qp = 0, tp = 0;                // columns; padded; of a triangle, padded
     const T* table = nullptr;                     // (n, qp + tp)
     const T* x = nullptr;                         // (rows, q)
     const T* y = nullptr;
-    const T* root = nullptr;                      // of weights; X is multiplied by it, and y is
+    const T* root = nullptr;                      // of weights; multiplies X, and y already
     int64_t free = 0;
-    const int64_t* columns = nullptr;             // (free), rising
+    const int64_t* columns = nullptr;             // (free), ascending
     const double* ridge = nullptr;                // (free)
     double noise = 1;                             // multiplies the inverses
     T* solved = nullptr;                          // out (rows, free)
@@ -126,13 +126,13 @@ template <class T> struct Outer {
 // last factor as above.
 template <class T> struct Values {
     const int64_t* index[MAX_MODES] = {};
-    int64_t extent[MAX_MODES] = {};               // every index is checked against it when it is read
+    int64_t extent[MAX_MODES] = {};               // every index is checked against it when read
     Design<T> design;                             // table (n, terms, qp); factors of index[1], ...
     const T* y = nullptr;
     T* out = nullptr;                             // x - y
 };
 
-// A dense matrix Y (n1, n2) and L R': residuals, and the gradients of what is kept of them.
+// A dense matrix Y (n1, n2) and L R': residuals, and the gradients of the kept ones.
 template <class T> struct Dense {
     int64_t n1 = 0, n2 = 0, q = 0;
     const T* L = nullptr;                         // (n1, q)
@@ -144,9 +144,9 @@ template <class T> struct Dense {
     T* by_columns = nullptr;                      // out (n2, q): (kept residual)' L
 };
 
-// Rows of a dense matrix Y, each fitted by some of its entries: those within a limit, which falls
-// with the median of the residuals until it reaches a floor and keeps what it kept before. The vectors
-// v are in coordinates in which those of all entries have the Gram matrix `whole`.
+// Rows of a dense matrix Y, each fitted to its entries within a limit, which falls with the median
+// of the residuals until it reaches a floor and the kept entries no longer change. The vectors v
+// are in coordinates in which those of all entries have the Gram matrix `whole`.
 template <class T> struct Cleaned {
     int64_t n2 = 0, q = 0, qp = 0;
     const T* Y = nullptr;                         // (n1, n2)
@@ -169,7 +169,7 @@ template <class T> struct Turn {
     T* turned = nullptr;                          // out (n, q, q)
 };
 
-// Which magnitudes do not exceed a threshold, how many, their squares, the largest.
+// Which magnitudes do not exceed a threshold, their number, their squares and the largest.
 template <class T> struct Within {
     const T* x = nullptr;
     T threshold = 0;
@@ -179,17 +179,17 @@ template <class T> struct Within {
     T largest = 0;
 };
 
-// The numbers, or their magnitudes, that lie between two, and how many lie below.
+// The numbers, or magnitudes, between two bounds, and how many are below.
 template <class T> struct Between {
     bool sizes = false;
     T low = 0, high = 0;
-    T* inside = nullptr;                          // out, as many as there is room for
+    T* inside = nullptr;                          // out, as many as fit
     int64_t room = 0;                             // and some for whole vectors
     int64_t count = 0, below = 0;                 // out
 };
 
-// Each works on the rows (or measurements, or columns) first .. last; what returns a number
-// returns the sum of the squared residuals.
+// Each works on the rows (or measurements, or columns) first .. last; those that return a number
+// return the sum of the squared residuals.
 template <class T> struct Table {
     double (*pass)(const Pass<T>&, int64_t first, int64_t last);
     void (*solve)(const Solve<T>&, int64_t first, int64_t last);
@@ -203,7 +203,7 @@ template <class T> struct Table {
     void (*within)(Within<T>&, int64_t first, int64_t last);
     void (*turn)(const Turn<T>&, int64_t first, int64_t last);
     void (*between)(Between<T>&, const T* x, int64_t n);
-    // The k-th smallest of n numbers, with room for 2 n + 16; false where one was met that is none.
+    // The k-th smallest of n numbers, with room for 2 n + 16; false if one of them is NaN.
     bool (*kth)(const T* x, int64_t n, int64_t k, T* room, T* found);
 };
 struct Kernels {

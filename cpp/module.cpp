@@ -1,8 +1,8 @@
-// What Python sees of the kernels: arrays are checked and padded here, and work is divided
+// The Python interface of the kernels: arrays are checked and padded here, and work is divided
 // among threads.
 //
-// Work is cut into pieces that do not depend on the number of threads, and what is added up over
-// pieces is added in their order: results are the same to the bit for every number of threads.
+// Work is cut into pieces that do not depend on the number of threads, and sums over pieces are
+// added in their order, so results are the same to the bit for every number of threads.
 #include "kernels.hpp"
 
 #include <nanobind/nanobind.h>
@@ -65,19 +65,19 @@ int threads() {
     return n > 0 ? n : default_threads();
 }
 
-// For tests: the piece of work that many from now fails, as if there were no memory for it.
+// For tests: the n-th piece of work from now fails, as if there were no memory for it.
 std::atomic<int64_t> failing{-1};
 
 void fail_where_told() {
     if (failing.load(std::memory_order_relaxed) >= 0 && failing.fetch_sub(1) == 0) throw std::bad_alloc();
 }
 
-// Threads that sleep until there is work. They are kept because one that is woken runs at once,
-// where a new one waits its turn behind whatever keeps the other cores busy; and whoever brings
-// the work does not wait for those that come too late.
+// Threads that sleep until there is work. They are kept because a woken thread runs at once, while
+// a new one would wait behind whatever keeps the other cores busy. The caller does not wait for
+// threads that come too late.
 //
-// What a piece throws is kept, and thrown again by whoever brought the work, once nobody is at work
-// on it any more; pieces not begun by then are left.
+// An exception in a piece is stored, and thrown again in the caller's thread once all helpers have
+// stopped; pieces that have not begun by then are skipped.
 class Pool {
     struct Job {
         const std::function<void(int64_t)>& work;
@@ -131,7 +131,7 @@ class Pool {
             try {
                 for (; workers < helpers; ++workers) std::thread([this] { help(); }).detach();
             } catch (const std::exception&) {
-                // no more threads to be had: those there are do the work
+                // no more threads available: the existing ones do the work
             }
             jobs.push_back(&job);
         }
@@ -146,7 +146,7 @@ class Pool {
 
 std::atomic<Pool*> pool{nullptr};  // never deleted: its threads sleep until the process ends
 
-// Call work(k) for k = 0 .. pieces - 1, each once, on as many threads as may be used.
+// Call work(k) once for each k = 0 .. pieces - 1, on as many threads as allowed.
 void share(int64_t pieces, const std::function<void(int64_t)>& work) {
     const int64_t helpers = std::min<int64_t>(threads(), pieces) - 1;
     if (helpers > 0) return pool.load()->share(pieces, helpers, work);
@@ -156,7 +156,7 @@ void share(int64_t pieces, const std::function<void(int64_t)>& work) {
     }
 }
 
-// A child has none of its parent's threads, and a lock may be held by one of them.
+// A forked child has none of its parent's threads, one of which may hold a lock.
 void start_anew() { pool.store(new Pool); }
 
 constexpr int64_t PIECE = 1 << 20;  // multiplications
@@ -174,8 +174,8 @@ struct Pieces {
     int64_t last(int64_t k) const { return std::min(n, (k + 1) * size); }
 };
 
-// Divide rows into ranges of about equal cost, which is that of their entries and their own; a
-// multiple of `unit` rows each. Some may be empty.
+// Divide rows into ranges of about equal cost, counting entries and rows; each range is a multiple
+// of `unit` rows. Some may be empty.
 struct Cuts {
     std::vector<int64_t> bounds;
     int64_t count;
@@ -219,8 +219,8 @@ void demand(bool truth, const char* message) {
     if (!truth) throw std::invalid_argument(message);
 }
 
-// Kernels run without Python's lock, and what they were given may change while they look: whatever
-// they count in one pass and fill in a second is bounded by what was counted.
+// Kernels run without Python's lock, and their arguments may change meanwhile: what they count in
+// one pass bounds what they write in a second.
 void unchanged(bool truth) {
     if (!truth) throw std::runtime_error("an array changed while it was read");
 }
@@ -230,7 +230,7 @@ using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <class T> using Any = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
 template <class T> using Out = nb::ndarray<nb::numpy, T>;
 
-// Large arrays on large pages, where there are any: most of the cost of making one is its pages.
+// Large arrays on large pages, if available: most of the cost of making one is its pages.
 void* reserved(size_t bytes) {
     constexpr size_t page = size_t(1) << 21;
     void* memory = nullptr;
@@ -317,7 +317,7 @@ template <> const Table<float>& table<float>() { return all().floats; }
 struct Sorted {
     int64_t m = 0;
     std::vector<int64_t> starts;
-    std::vector<uint32_t> position;                   // empty: as they come
+    std::vector<uint32_t> position;                   // empty: in the given order
     std::vector<std::vector<int32_t>> other;          // of the modes but this one, in order
     std::vector<int64_t> extent;                      // which are below these
 
@@ -346,7 +346,7 @@ void check_index(const Index& index, const std::vector<int64_t>& shape) {
     }
 }
 
-// What a Python array holds, read once: it may change meanwhile.
+// A value of a Python array, read once because it may change meanwhile.
 int64_t place(const int64_t* index, int64_t e, int64_t n) {
     const int64_t at = static_cast<const volatile int64_t*>(index)[e];
     demand(uint64_t(at) < uint64_t(n), "index out of range");
@@ -395,7 +395,7 @@ std::unique_ptr<Sorted> sorted(const Index& index, const std::vector<int64_t>& s
     return result;
 }
 
-// What there is one of per measurement, in the order of the entries.
+// Per-measurement values in the order of the entries.
 template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
     demand(int64_t(x.size()) == entries.m, "x does not fit the entries");
     T* out;
@@ -408,7 +408,7 @@ template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
     return result;
 }
 
-// What a mask rejects, sorted by rows or by columns.
+// The entries that a mask rejects, sorted by rows or by columns.
 std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     const int64_t n1 = kept.shape(0), n2 = kept.shape(1);
     demand(mode == 0 || mode == 1, "there is no such mode");
@@ -527,7 +527,7 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
             }
         }
     };
-    // few entries mostly show that all is one part, or leave short paths for the others
+    // a few entries usually show that all is one part, or leave short paths for the others
     for (int64_t stride : {61, 7, 1}) {
         for (int64_t e = 0; e < m; e += stride) join(e);
         if (count == 1 && seen == offset.back()) break;
@@ -598,7 +598,7 @@ nb::tuple one_pass(const Sorted& entries, const In<T, 2>& M, optional<In<T, 2>> 
     return nb::make_tuple(squares, residual, sum);
 }
 
-// Rows with so many entries that their systems are formed in parts, segments of equal length.
+// Rows with so many entries that their systems are formed in segments of equal length.
 struct Segments {
     std::vector<int64_t> rows, parts{0}, row, first, last;
     Segments(const Side& side) {
@@ -616,7 +616,7 @@ struct Segments {
     }
 };
 
-// Solve the rows. What is added up over them: the inverses, and NUMBERS numbers.
+// Solve the rows. The inverses and NUMBERS numbers are summed over them.
 template <class T>
 void solve_all(Solve<T>& p, bool spread, double* total, double* numbers = nullptr, double* moments = nullptr) {
     const int64_t q = p.design.q, qp = p.design.qp;
@@ -709,9 +709,9 @@ nb::tuple solve_rows(const Sorted& entries, const In<T, 3>& M, const std::vector
     return nb::make_tuple(step, diagonals, total, numbers[BEFORE], numbers[AFTER]);
 }
 
-// The same for the rows of a matrix in coordinates as they come, with a prior, where the other
-// matrix is not known exactly: its rows M have variances (of their first columns, as many as are
-// given). What X has beside is own[i] given[j, 0]; the variance of the latter is given[j, 1].
+// The same for the rows of a matrix in the original coordinates, with a prior, where the other
+// matrix is uncertain: its rows M have variances (of as many leading columns as are given). The
+// further term of X is own[i] given[j, 0], and given[j, 1] is the variance of given[j, 0].
 template <class T>
 nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& x, const In<T, 1>& y,
                       const In<T, 2>& variances, const In<T, 1>& ridge, const In<double, 1>& sizes,
@@ -725,7 +725,7 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
     demand(x.shape(0) == n && x.shape(1) == q, "x does not fit");
     demand(variances.shape(0) == others && known <= q, "variances do not fit");
     demand(ridge.size() == q && sizes.size() == q, "ridge does not fit");
-    demand(bool(own) == bool(given), "give both of what X has beside, or none");
+    demand(bool(own) == bool(given), "give both own and given, or neither");
     demand(!own || (own->size() == n && given->shape(0) == others && given->shape(1) == 2), "own does not fit");
     demand(int64_t(y.size()) == entries.m, "y does not fit the entries");
     demand(!root || int64_t(root->size()) == entries.m, "root does not fit the entries");
@@ -736,7 +736,7 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
     d.qp = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
     const int64_t after = d.qp + d.qp * int64_t(sizeof(float)) / int64_t(sizeof(T));
     d.stride = after + (own ? lanes : 0);
-    Room<T> rows(others * d.stride);  // side by side, because they are needed at a time
+    Room<T> rows(others * d.stride);  // side by side, because they are used together
     const Pieces pieces(others, others * d.stride * 8);
     const T *vectors = M.data(), *doubts = variances.data(), *beside = given ? given->data() : nullptr;
     std::vector<double> units(d.qp, 0.0), largest(pieces.count * d.qp, 0.0);
@@ -782,8 +782,8 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
                           numbers[FROM_ROWS], numbers[FROM_OTHERS]);
 }
 
-// Rows of a matrix, solved for in some columns, with whole covariances: those of the columns `known`
-// of the rows of M are C, and the others are certain.
+// Rows of a matrix, solved in some columns, with full covariances: those of the columns `known` of
+// the rows of M are C, and the others are certain.
 template <class T>
 nb::tuple whole_rows(const Sorted& entries, const In<T, 2>& M, optional<In<T, 3>> C,
                      const std::vector<int64_t>& known, const In<T, 2>& x, const In<T, 1>& y,
@@ -875,7 +875,7 @@ template <class T> Out<T> turned(const In<T, 3>& C, const In<T, 2>& M) {
     return found;
 }
 
-// Factors of which the last is padded, as `outer` and `values` want them.
+// Factors whose last one is padded, as `outer` and `values` expect.
 template <class T> Padded<T> last_padded(const std::vector<In<T, 2>>& factors, Design<T>& d) {
     demand(!factors.empty() && factors.size() < MAX_MODES, "one factor per other mode");
     const In<T, 2>& last = factors.back();
@@ -956,7 +956,7 @@ nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, option
     return nb::make_tuple(squares, residual, sums);
 }
 
-// Rows of Y without gross errors, by the vectors that Rt holds in coordinates that `turn` turned.
+// Rows of Y fitted without gross errors, by the vectors in Rt, in the coordinates of `turn`.
 template <class T>
 Out<T> cleaned_rows(const In<T, 2>& Y, const In<T, 2>& Rt, const In<T, 2>& turn, optional<In<T, 2>> ridge,
                     const In<double, 2>& whole, double floor, double multiple, double fall, double jitter,
@@ -983,7 +983,7 @@ Out<T> cleaned_rows(const In<T, 2>& Y, const In<T, 2>& Rt, const In<T, 2>& turn,
 
 // ---- reading
 
-// The places and values of the numbers in an array that are not NaN, or that a mask says are
+// The positions and values of the numbers in an array that are not NaN, or that a mask marks as
 // observed; and whether any of them is not finite.
 template <class T> nb::tuple present(const Any<T>& x, optional<Any<uint8_t>> observed) {
     const size_t d = x.ndim();
@@ -1077,15 +1077,15 @@ template <class T> inline T number(typename Bits<T>::type u) {
     return x;
 }
 
-// The k-th smallest (k from 0) of numbers, or of their magnitudes. Some of many, evenly spread, say
-// between which two it will most likely be; only what lies between those is looked at more closely.
+// The k-th smallest (k from 0) of numbers, or of their magnitudes. An evenly spread sample of many
+// numbers gives likely bounds; only numbers between these are examined further.
 template <class T> struct Selecting {
     using U = typename Bits<T>::type;
     static constexpr int64_t MANY = 20'000;
     std::vector<T> own, room;
     std::vector<U> some;
 
-    // Two numbers that the k-th of many is likely to lie between.
+    // Two likely bounds of the k-th of many numbers.
     std::pair<T, T> bracket(const T* x, int64_t n, int64_t k, bool sizes) {
         const int64_t root = n > 200'000 ? 64 : 24, count = root * root;
         some.resize(count);
@@ -1110,7 +1110,7 @@ template <class T> struct Selecting {
         if (int64_t(room.size()) < 2 * n + 16) room.resize(2 * n + 16);
         T found;
         if (table<T>().kth(x, n, k, room.data(), &found)) return found;
-        some.resize(n);  // something is no number: integers have an order all the same
+        some.resize(n);  // there is a NaN: integers are still ordered
         for (int64_t e = 0; e < n; ++e) some[e] = ordered(x[e]);
         std::nth_element(some.begin(), some.begin() + k, some.end());
         return number<T>(some[k]);
@@ -1174,7 +1174,7 @@ template <class T> Out<T> kth_of_fibres(const In<T, 3>& x, int64_t k) {
     return result;
 }
 
-// Of every fibre (outer, :, inner): its median (the lower of two), and the median distance to that.
+// For every fibre (outer, :, inner): its median (the lower of two), and the median distance to it.
 template <class T> nb::tuple spreads(const In<T, 3>& x) {
     const int64_t outer = x.shape(0), n = x.shape(1), inner = x.shape(2);
     demand(n > 0, "fibres must not be empty");
@@ -1204,7 +1204,7 @@ template <class T> nb::tuple spreads(const In<T, 3>& x) {
     return nb::make_tuple(found[0], found[1]);
 }
 
-// The median (the lower of two) of the values of every row; 0 where it has none.
+// The median (the lower of two) of the values of every row; 0 if it has none.
 template <class T> Out<T> row_medians(const Sorted& entries, const In<T, 1>& x) {
     demand(int64_t(x.size()) == entries.m, "x does not fit the entries");
     const Side side = entries.side();
@@ -1221,8 +1221,8 @@ template <class T> Out<T> row_medians(const Sorted& entries, const In<T, 1>& x) 
     return result;
 }
 
-// The means of the values of every row, and the sums of their squared distances to it; 0 where it
-// has none.
+// The means of the values of every row, and the sums of their squared distances to it; 0 if it has
+// none.
 template <class T> nb::tuple row_moments(const Sorted& entries, const In<T, 1>& x) {
     demand(int64_t(x.size()) == entries.m, "x does not fit the entries");
     const Side side = entries.side();
@@ -1231,7 +1231,7 @@ template <class T> nb::tuple row_moments(const Sorted& entries, const In<T, 1>& 
     nb::object second = nb::cast(made<T>({size_t(side.rows)}, &squares));
     const T* from = x.data();
     each(Cuts(side, 8, 16), [&](int64_t a, int64_t b) {
-        constexpr int lanes = 4;  // so many sums do not wait for one another
+        constexpr int lanes = 4;  // independent sums, which do not wait for one another
         for (int64_t i = a; i < b; ++i) {
             const int64_t begin = side.starts[i], end = side.starts[i + 1];
             double sums[lanes] = {}, mean = 0;
@@ -1246,7 +1246,7 @@ template <class T> nb::tuple row_moments(const Sorted& entries, const In<T, 1>& 
     return nb::make_tuple(first, second);
 }
 
-// Which magnitudes do not exceed a threshold; how many, their squares added up, the largest.
+// Which magnitudes do not exceed a threshold; their number, the sum of their squares, the largest.
 template <class T> nb::tuple magnitudes_within(const Any<T>& x, double threshold) {
     const int64_t n = x.size();
     Within<T> p;
@@ -1266,7 +1266,7 @@ template <class T> nb::tuple magnitudes_within(const Any<T>& x, double threshold
     return nb::make_tuple(mask, p.count, p.squares, double(p.largest));
 }
 
-// The squares of what is kept, added up.
+// The sum of squares of the kept entries.
 template <class T> double kept_squares(const Any<T>& x, const Any<uint8_t>& kept) {
     demand(x.size() == kept.size(), "kept does not fit x");
     const T* from = x.data();
@@ -1320,7 +1320,7 @@ extern "C" __attribute__((visibility("default"))) int scaledgd_get_num_threads()
 extern "C" __attribute__((visibility("default"))) void scaledgd_set_num_threads(int n) { limit = n; }
 
 NB_MODULE(_compiled, m) {
-    nb::set_leak_warnings(false);  // what lives until the interpreter ends is not lost
+    nb::set_leak_warnings(false);  // objects that live until the interpreter ends are not leaks
     start_anew();
 #ifndef _WIN32
     pthread_atfork(nullptr, nullptr, start_anew);

@@ -33,8 +33,8 @@ nitpicky = True
 default_role = "name"
 toc_object_entries_show_parents = "hide"
 
-autodoc_inherit_docstrings = False  # what is inherited is told once, where it comes from
-autodoc_typehints = "none"  # the docstrings say what is meant, in words
+autodoc_inherit_docstrings = False  # inherited members are documented once, in the base class
+autodoc_typehints = "none"  # the docstrings describe the types
 numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
@@ -86,13 +86,13 @@ def api(name, rawtext, text, lineno, inliner, options=None, content=None):
 
 
 def name(name, rawtext, text, lineno, inliner, options=None, content=None):
-    """Link to public names and show others as code, for what stands in `single backticks`."""
+    """Link text in `single backticks` to public names, and show everything else as code."""
     public = text in scaledgd.__all__
     return [link(rawtext, text, inliner) if public else nodes.literal(rawtext, text)], []
 
 
 def ours(app, what, name, obj, skip, options):
-    """Leave out what estimators and warnings inherit from others."""
+    """Leave out members that estimators and warnings inherit from other libraries."""
     module = inspect.getmodule(getattr(obj, "fget", obj))
     return True if module and not module.__name__.startswith("scaledgd") else None
 
@@ -125,7 +125,7 @@ def math(block):
 
 
 def setup(app):
-    """What this site adds to Sphinx."""
+    """Add the extensions of this site to Sphinx."""
     app.add_role("api", api)
     app.add_role("name", name)
     app.connect("autodoc-skip-member", ours)

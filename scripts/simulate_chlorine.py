@@ -23,7 +23,7 @@ HOURS = 15
 DOSE = [1.0] * 4 + [0.6] * 2 + [1.2] * 2 + [1.0] * 2 + [0.8] * 2 + [1.0] * 3
 """Dose in mg/L in each hour, at both reservoirs."""
 WALL = -1 / 86400
-"""Reaction at the wall in m/s; 0.1 or 100 times that gives the same: transport limits it."""
+"""Reaction at the wall in m/s; 0.1 or 100 times this changes nothing: transport limits it."""
 REACHED = 0.05
 """Concentration in mg/L at which a junction counts as reached."""
 JUNCTIONS = 120

@@ -3,10 +3,10 @@
 ``python scripts/simulate_water.py OUT.npz`` takes about ten seconds. It needs the package wntr
 (the bundled file was made with 1.5.0), which has the EPANET engine and the network ky10.
 
-Chlorine is added at both reservoirs, in doses that drift. Every junction uses water by the hours of
-the network's pattern, up to an hour earlier or later. At weekends most junctions use it two hours
-later, and the others half as much. Demand varies around that, for all junctions together and for
-each on its own. After four days two weeks are kept, of 60 junctions that chlorine reaches, and
+Chlorine is added at both reservoirs, in doses that drift. Every junction uses water according to
+the hourly pattern of the network, shifted by up to an hour. At weekends most junctions use it two
+hours later, and the others half as much. Demand varies around that, for all junctions together and
+for each on its own. After four days, two weeks of 60 junctions that chlorine reaches are kept;
 sensors read them with an error of 0.01 mg/L.
 """
 
@@ -30,7 +30,7 @@ WALL = -1 / 86400
 ERROR = 0.01
 """Standard deviation of readings in mg/L."""
 REACHED, VARIES = 0.1, 0.02
-"""Mean and standard deviation in mg/L that a junction with a sensor has at least."""
+"""Least mean and standard deviation in mg/L of a junction with a sensor."""
 
 
 def drifting(rng: Any, memory: float, size: float) -> Any:

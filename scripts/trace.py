@@ -1,10 +1,10 @@
-"""How far it is from a table to the loop: functions, files and frames of a fit, and loose types.
+"""Trace the path from a table to the loop: functions, files and frames of a fit, and loose types.
 
     python scripts/trace.py
 
-Prints, for a fit and for a command, how many functions in how many files run, and which frames
-are above `solve`; how many containers hold a cell on its way; and how often the source tells the
-type checker, or a reader, less than it could.
+Prints, for a fit and for a command, how many functions in how many files run, and which frames are
+above `solve`; how many containers hold a cell along the way; and how often types in the source are
+loose.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def trace(
 
 
 def show(title: str, work: Callable[[], Any]) -> set[str]:
-    """Print what a piece of work passes through, and return the classes that it made."""
+    """Print the path of a call, and return the classes that it made."""
     work()  # imports and caches are not part of it
     seen, made, above, deepest = trace(work)
     files = {where for where, _ in seen}
@@ -96,7 +96,7 @@ def show(title: str, work: Callable[[], Any]) -> set[str]:
 
 
 def loose_types() -> None:
-    """Print how often the source says less than it could."""
+    """Print how often types in the source are loose."""
     text = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
     factorisations = r"isinstance\([^()]*\b(Tucker|LowRank|Symmetric|Bordered)\b"
     kinds = r"is_(numpy|torch)_(namespace|array)\("

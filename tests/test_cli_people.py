@@ -146,7 +146,7 @@ GOOD = {
         "in.csv", lines(
             [[*r, f"{7919 * i % 1000:05d}"] for i, r in enumerate(cells(Y))],
             names=[*"abcdef", "customer_id"],
-        ), (), "taken for identifiers", r"\d\d\.\d\d",
+        ), (), "taken as identifiers", r"\d\d\.\d\d",
     ),
     "dates in several formats": (
         "in.csv", lines(

@@ -423,9 +423,9 @@ def test_what_a_problem_does_not_have_is_said():
         (sg.Variational(), "coverage"),
         (sg.NonNegative(), "ambient"),
     ):
-        with pytest.raises(TypeError, match=f"Denoise does not offer `{what}`"):
+        with pytest.raises(TypeError, match=f"Denoise has no `{what}`"):
             sg.solve(problem, start, method)
-    with pytest.raises(TypeError, match="Denoise does not offer `ambient`"):
+    with pytest.raises(TypeError, match="Denoise has no `ambient`"):
         sg.solve(problem, start, sg.ScaledGD(), stop=sg.gradient_norm(1e-3))
     with pytest.raises(TypeError, match="problem must be Observed"):
         sg.solve(object(), start, sg.ScaledGD())

@@ -382,7 +382,7 @@ def test_estimators_of_others_are_not_saved(tmp_path):
 
     _, data = fresh("noise")
     mine = Mine(3).fit(*data)
-    with pytest.raises(TypeError, match="no estimator of this library"):
+    with pytest.raises(TypeError, match="not an estimator of this library"):
         mine.save(tmp_path / "model.npz")
 
 

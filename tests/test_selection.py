@@ -78,7 +78,7 @@ def test_the_same_table_measured_again_is_the_same_table():
     seen, test = rng.random(truth.shape) < 0.3, rng.random(truth.shape) < 0.02
     model = sg.MatrixCompletion(2).fit(np.where(seen, Y, np.nan))
     again = np.where(test, truth, np.nan)
-    with pytest.warns(sg.DataWarning, match="settles it"):
+    with pytest.warns(sg.DataWarning, match='set rows="same" or rows="new"'):
         model.score(again)
     assert len(model.held_out(again, rows="same")[0]) == test.sum()
     assert model.score(again, rows="same") == model.score(sg.EntryTable.of(again)) > 0.98
@@ -106,7 +106,7 @@ def test_new_rows_that_are_as_many_are_new_however_much_they_are_alike():
     X = X + 0.5 * rng.standard_normal((192, 2)) @ rng.standard_normal((2, 12))
     X = X + 0.1 * rng.standard_normal(X.shape)
     model = sg.MatrixCompletion(3).fit(X[:96])
-    with pytest.warns(sg.DataWarning, match="taken for new rows"):
+    with pytest.warns(sg.DataWarning, match="taken as new rows"):
         assert abs(model.score(X[96:]) - model.score(X[96:191])) < 0.02
     rare = [(rng.random((200, 50)) < 0.004).astype(float) for _ in range(2)]
     truth, _ = sg.MatrixCompletion(1).fit(rare[0]).held_out(rare[1])

@@ -466,7 +466,7 @@ def test_smooth_is_checked(estimator):
             estimator(smooth=wrong).fit(np.ones((9, 4)))
 
 
-@pytest.mark.filterwarnings("ignore:means of columns")
+@pytest.mark.filterwarnings("ignore:column means")
 def test_what_does_not_go_with_smooth_is_refused():
     X = np.abs(table(0, T=40))
     for more in ({"ridge": 0.1}, {"non_negative": True}):

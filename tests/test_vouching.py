@@ -113,7 +113,7 @@ def test_offsets_in_place_of_a_fit_that_means_beat():
 def test_a_penalised_fit_is_doubted(options):
     rng = np.random.default_rng(0)
     X = np.where(rng.random((60, 30)) < 0.3, rng.standard_normal((60, 30)), np.nan)
-    with pytest.warns(DataWarning, match="means of columns predict"):
+    with pytest.warns(DataWarning, match="column means predict"):
         model = sg.MatrixCompletion(random_state=0, center="none", **options).fit(X)
     assert model.rank_path_[-1]["why"] == DOUBT
     good = noisy((60, 30), 2, 0.1)[1]
@@ -174,7 +174,7 @@ def test_large_tables_with_errors_are_judged_by_some_rows():
     X = 5 * rng.standard_normal(200) + 0.001 * rng.standard_normal((1000, 200))
     X[:, :20] = 1000 * rng.standard_normal((1000, 2)) @ rng.standard_normal((2, 20))
     assert X.size > 100_000
-    with pytest.warns(DataWarning, match="means of columns predict held-out entries better"):
+    with pytest.warns(DataWarning, match="column means predict held-out entries better"):
         sg.RobustPCA(2, center="none", scale="none", random_state=0).fit(X)
     good = noisy((1000, 200), 2, 0.1)[1]
     for Y in (good, good.T):

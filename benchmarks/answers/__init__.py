@@ -1,1 +1,1 @@
-"""How good the answers of the estimators are with default settings, on data as they are."""
+"""The quality of the estimators' answers with default settings, on real and random data."""

@@ -1,4 +1,4 @@
-"""Print how good the default answers of the estimators are, beside other libraries.
+"""Compare the default answers of the estimators with those of other libraries.
 
 ``python -m benchmarks.answers`` runs all sections; name some to run only those. Every estimator
 has its default settings, except that ratings are clipped to their range and a row may name a rank.
@@ -63,7 +63,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--json", type=Path, help="file for the rows")
     parser.add_argument(
-        "--only", default="", help="what has this in 'case, who'; numbers FROM:TO for determined"
+        "--only", default="", help="rows with this in 'case, who'; numbers FROM:TO for determined"
     )
     parser.add_argument(
         "--baseline",

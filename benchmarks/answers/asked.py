@@ -1,4 +1,4 @@
-"""What was asked on the command line, and how the rows of a section come about."""
+"""The options of the command line, and how the rows of a section are made."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ask:
     quick: bool = False
     """Whether to run fewer repetitions."""
     only: str = ""
-    """Run what has this in ``case, who``; numbers ``from:to`` for ``determined``."""
+    """Run the rows with this in ``case, who``; numbers ``from:to`` for ``determined``."""
     baseline: Path | None = None
     """Recorded errors to compare with, for ``determined``."""
     record: Path | None = None
@@ -84,11 +84,11 @@ class Ask:
         ----------
         case : str
         instances : function
-            Returns the instances. It is called only if something of the case was asked for.
+            Returns the instances. It is called only if a row of the case was requested.
         ours : dict of functions
             Estimators by name.
         peers : sequence of Peer
-            Run only if peers were asked for and are installed.
+            Run only if requested and installed.
         measures : dict of functions
             Take an instance and an estimate, and return a number.
         over : function
@@ -119,7 +119,7 @@ class Ask:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what a call returns, without its warnings, and the CPU seconds it took."""
+    """Return the result of a call, without its warnings, and the CPU seconds it took."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began = time.process_time()

@@ -1,4 +1,4 @@
-"""What the defaults cost: noisy tables of five sizes, a regression, a tensor and a video."""
+"""The cost of the defaults: noisy tables of five sizes, a regression, a tensor and a video."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEAREST = 1_500_000
 
 @dataclass(frozen=True)
 class Noisy(Hidden):
-    """A low-rank table of which noisy cells are seen."""
+    """A low-rank table with some noisy cells observed."""
 
     noise: Array = 0.0
 
@@ -34,7 +34,7 @@ class Noisy(Hidden):
 
 
 def noisy(shape: tuple[int, ...], rank: int, noise: float, seen: float, seed: int) -> Noisy:
-    """Draw a table, or tensor, of unit mean square and some rank, about an offset per column."""
+    """Draw a table or tensor of unit mean square and some rank, plus an offset per column."""
     rng = np.random.default_rng([seed, rank, *shape])
     factors = [rng.standard_normal((n, rank)) for n in shape]
     letters = "abcd"[: len(shape)]

@@ -1,4 +1,4 @@
-"""Random tables whose observed cells determine them; ranks that are chosen, true and too large."""
+"""Random tables that their observed cells determine; with chosen, true and too large ranks."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def pattern(kind: str, shape: tuple[int, int], p: float, least: int, rng: Any) -
 
 
 def table(number: int) -> Table:
-    """Draw a table, 12 to 140 rows and columns, which depends on nothing but its number.
+    """Draw a table of 12 to 140 rows and columns, which depends only on its number.
 
-    It has three times as many observed cells as degrees of freedom or more.
+    It has at least three times as many observed cells as degrees of freedom.
     """
     rng = np.random.default_rng([2024, number])
     while True:
@@ -143,12 +143,12 @@ def recorded(path: Path | None) -> dict[int, dict[str, Any]]:
 
 
 def ratio(error: float, other: float) -> float:
-    """Return the ratio of two errors, 1 where both are below the resolution."""
+    """Return the ratio of two errors, 1 if both are below the resolution."""
     return max(error, RESOLUTION) / max(other, RESOLUTION)
 
 
 def numbers(ask: Ask) -> range:
-    """Return the numbers of the tables that were asked for."""
+    """Return the numbers of the requested tables."""
     if ask.only:
         first, _, last = ask.only.partition(":")
         return range(int(first or 0), int(last) if last else int(first) + 1)
@@ -196,7 +196,7 @@ def determined(ask: Ask) -> Iterator[Row]:
 
 
 def above_table(number: int, noise: float) -> Table:
-    """Draw a table that is determined also for two components more than it has."""
+    """Draw a table that is determined even with two components more than it has."""
     rng = np.random.default_rng([2025, number])
     while True:
         n1, n2 = (int(n) for n in rng.integers(30, 121, 2))

@@ -19,7 +19,7 @@ def covered(model: Any, index: tuple[Array, ...], values: Array, case: str, cpu:
     for kind in ("prediction", "conformal"):
         try:
             lower, upper = model.interval(index, LEVEL, kind=kind)
-        except ValueError as error:  # of a version without this kind
+        except ValueError as error:  # a version without this kind
             yield Row(case=case, who=kind, measure="failed", value=float("nan"), note=str(error))
             continue
         share = np.mean((lower <= values) & (values <= upper))
@@ -29,7 +29,7 @@ def covered(model: Any, index: tuple[Array, ...], values: Array, case: str, cpu:
 
 
 def days(shape: tuple[int, int], share: float = 0.3, seed: int = 0) -> Array:
-    """Draw runs of 24 steps (columns) that rows lose."""
+    """Draw runs of 24 missing steps (columns) in the rows."""
     drawn = np.random.default_rng(seed).random((shape[0], -(-shape[1] // 24))) < share
     return np.repeat(drawn, 24, axis=1)[:, : shape[1]]
 

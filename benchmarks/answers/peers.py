@@ -1,4 +1,4 @@
-"""What else could be used: other libraries, imported when they run, and classical methods."""
+"""The alternatives: other libraries, imported when they run, and classical methods."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def predicted(split: Split, rank: int | str = "auto") -> Array:
 
 
 def _offsets(split: Split, damping: float = 5.0) -> Array:
-    """Predict by offsets of rows and columns that are drawn to zero."""
+    """Predict by offsets of rows and columns that are shrunk towards zero."""
     (i, j), y = split.part(False)
     mean, rows, columns = y.mean(), np.zeros(split.shape[0]), np.zeros(split.shape[1])
     for _ in range(20):

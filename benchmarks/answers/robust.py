@@ -78,7 +78,7 @@ def far_off(seed: int) -> Corrupted:
 
 
 def robust(ask: Ask) -> Iterator[Row]:
-    """Clean narrow tables, whose rank nobody gives."""
+    """Clean narrow tables without giving their rank."""
     for rank in (1, 3, 5, 8):
         yield from ask.compared(
             f"200 x 20, rank {rank}",
@@ -127,7 +127,7 @@ def faces(ask: Ask) -> Iterator[Row]:
 
 
 def video(ask: Ask) -> Iterator[Row]:
-    """Find what moves on the highway."""
+    """Find the moving pixels of the highway video."""
     loaded = ask.load("highway-cdnet")
     frames, truth = loaded["frames"].astype(float), loaded["gt"]
     if ask.quick:

@@ -1,4 +1,4 @@
-"""Tables as they are: narrow ones, and sensors with gaps."""
+"""Real tables: narrow ones, and sensors with gaps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def narrow(ask: Ask) -> Iterator[Row]:
 
 
 def gaps(shape: tuple[int, int], kind: str, seed: int = 0) -> Array:
-    """Draw gaps as sensors have them.
+    """Draw gaps that are typical of sensors.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tensors with cells, days and bands lost, beside their unfoldings."""
+"""Tensors with cells, days and bands lost, compared with their unfoldings."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Whether answers can be trusted: random instances of every estimator and option."""
+"""Tests of whether answers can be trusted: random instances of every estimator and option."""

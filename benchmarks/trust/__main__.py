@@ -1,11 +1,11 @@
-"""Print what goes wrong on random instances of every estimator and option.
+"""Find failures on random instances of every estimator and option.
 
 ``python -m benchmarks.trust --count 500 --record trust.jsonl`` runs the instances that the file
 does not have yet, and prints the failures of all. Every instance follows from ``--seed`` and its
 number: ``--only 17`` runs it alone, ``--shrink 17`` looks for the smallest case that fails like it.
-``--report trust.jsonl`` prints the failures that a file has. A run may be ended at any time, and
-continued. Times are CPU seconds. ``--kills 300 --files 2000 --interrupts 60 --threads 8 --forks 3``
-tries other promises instead of instances.
+``--report trust.jsonl`` prints the failures that a file has. A run can be stopped and continued at
+any time. Times are CPU seconds. ``--kills 300 --files 2000 --interrupts 60 --threads 8 --forks 3``
+tests other guarantees instead of instances.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROMISES = {
     "threads": "fit in as many threads at once",
     "forks": "fork after a fit, and fit in the child",
 }
-"""Other promises than those about answers, each tried so many times."""
+"""Guarantees other than those about answers, each tested so many times."""
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:

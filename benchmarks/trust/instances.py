@@ -1,4 +1,4 @@
-"""Random instances: data of many kinds, an estimator, and options. All depends on two numbers."""
+"""Random instances: data of many kinds, an estimator and options, all drawn from two numbers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LABELLED = {"frame": "pandas", "polars": "polars", "xarray": "xarray"}
 """Forms that need a library, and which."""
 LARGEST = 300
 ROUNDING = 12**-0.5
-"""Deviation of what rounding to integers adds."""
+"""Standard deviation of the errors of rounding to integers."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an instance is made; plain values, so that it can be written down and simplified.
+    """How an instance is made, as plain values that can be recorded and simplified.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Recipe:
     duplicates : int
         Rows that repeat the first one.
     scale : float
-        What all data are multiplied by.
+        Factor of all data.
     kind : {"float64", "float32", "int64"}
     form : {"array", "masked", "sparse", "entries", "frame", "polars", "xarray"}
         How the data are passed.
@@ -68,7 +68,7 @@ class Recipe:
     times : {"", "regular", "irregular"}
         Times that label the rows of a frame.
     weights : bool
-        Whether entries have weights, which say nothing about their noise.
+        Whether entries have weights, which are unrelated to their noise.
     """
 
     estimator: str = "MatrixCompletion"
@@ -95,7 +95,7 @@ class Recipe:
 
     @property
     def lacking(self) -> str:
-        """A library that is needed, and not installed."""
+        """A required library is not installed."""
         library = LABELLED.get(self.form, "")
         return library if library and find_spec(library) is None else ""
 
@@ -106,7 +106,7 @@ class Recipe:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The fields that are not as usual, to be written down."""
+        """The fields that differ from their defaults, to be recorded."""
         usual = Recipe()
         return {
             f.name: asdict(self)[f.name]
@@ -127,7 +127,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What a recipe makes.
+    """The data of a recipe.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class Data:
 
 
 def drawn(seed: int, number: int) -> Recipe:
-    """Draw a recipe, which depends on nothing but the seed and the number."""
+    """Draw a recipe, which depends only on the seed and the number."""
     rng = np.random.default_rng([seed, number])
     estimator = str(rng.choice(ESTIMATORS, p=CHANCES))
     recipe = Recipe(estimator, seed=int(rng.integers(2**31)), shape=_shape(rng, estimator))
@@ -188,7 +188,7 @@ def drawn(seed: int, number: int) -> Recipe:
 
 
 def _in_time(rng: Any, recipe: Recipe) -> Recipe:
-    """Some have rows that follow each other, times, weights, labels, or little time."""
+    """Give some instances rows that follow each other, times, weights, labels, or little time."""
     options, table = dict(recipe.options), recipe.estimator in TABLES
     if rng.random() < 0.25:
         recipe = replace(recipe, memory=float(rng.choice([0.5, 0.9, 0.99])))
@@ -265,7 +265,7 @@ def made(recipe: Recipe) -> Data:
         sum(recipe.shape) if recipe.offset else 0
     )
     if recipe.offset and recipe.spread:
-        # what columns are multiplied by makes products of offsets
+        # scales of columns turn offsets into products
         rank = recipe.rank + len(recipe.shape)
         free = rank * max(1, sum(recipe.shape) - rank)
     deviation = float(np.std(truth)) or 1.0
@@ -305,7 +305,7 @@ def _low_rank(rng: Any, recipe: Recipe) -> Array:
     weight = np.geomspace(1, 10**-recipe.decay, r)
     factors = [rng.standard_normal((n, r)) for n in shape]
     first = factors[0]
-    for t in range(1, len(first)):  # neighbours are alike as far as the recipe says
+    for t in range(1, len(first)):  # neighbours are correlated according to the recipe
         first[t] = recipe.memory * first[t - 1] + math.sqrt(1 - recipe.memory**2) * first[t]
     if recipe.options.get("non_negative"):
         factors = [np.abs(f) for f in factors]
@@ -320,7 +320,7 @@ def _noise(rng: Any, recipe: Recipe, shape: tuple[int, ...]) -> Array:
 
 
 def _pattern(rng: Any, recipe: Recipe) -> Array:
-    """Which entries are seen; one at least."""
+    """Which entries are observed; at least one."""
     shape, p = recipe.shape, recipe.seen
     if p >= 1:
         return np.ones(shape, dtype=bool)
@@ -363,9 +363,9 @@ def _measured(rng: Any, recipe: Recipe, truth: Array) -> Data:
 
 
 def determined(recipe: Recipe, data: Data) -> bool:
-    """Whether an instance has an answer: entries abound, and the noise is below the signal.
+    """Whether an instance is determined: it has many entries, and noise below the signal.
 
-    Where some are grossly wrong, they are so in every slice for less than a third.
+    If some entries are grossly wrong, they are less than a third of every slice.
     """
     count = int(data.seen.sum())
     return (
@@ -384,7 +384,7 @@ def _mostly_right(recipe: Recipe, data: Data) -> bool:
     off = np.abs((data.given - data.truth) / recipe.scale)
     truth = data.truth / recipe.scale
     level = np.std(truth) * (4 + 4 * recipe.noise) + 1
-    if recipe.spread:  # every column has a size of its own
+    if recipe.spread:  # every column has its own size
         level = np.std(truth, axis=tuple(range(truth.ndim - 1))) * (4 + 4 * recipe.noise)
     wrong = np.where(data.seen, off > level, False)
     for axis in range(wrong.ndim):

@@ -1,4 +1,4 @@
-"""Fit an instance, and say what is wrong with what came of it."""
+"""Fit an instance, and judge the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import scaledgd as sg
-import scaledgd.estimators  # so that the time of the first fit is not that of imports
+import scaledgd.estimators  # so that the time of the first fit does not include imports
 
 from .instances import LABELLED, TABLES, Data, Recipe, determined, drawn, made
 
@@ -25,11 +25,11 @@ SECONDS = 20
 PATIENCE = 2
 """Multiple of that after which a fit is ended."""
 WORSE = 1.1
-"""Ratio to the error of column means from which on an answer is bad."""
+"""Ratio to the error of column means above which an answer is bad."""
 FEW = 20
-"""Entries that say too little."""
+"""Number of entries that is too small to judge."""
 SPOKEN = (sg.DataWarning, ConvergenceWarning)
-"""Warnings that speak of an answer. Those of other libraries do not."""
+"""Warnings about an answer, as opposed to those of other libraries."""
 ROUNDING = 1e-6
 """Error, as a share of the size of the data, below which nothing is bad."""
 
@@ -39,12 +39,12 @@ class TooSlowError(BaseException):
 
 
 def judged(seed: int, number: int) -> dict[str, Any]:
-    """Return what came of an instance, as plain values: a line of the record."""
+    """Return the result of an instance as plain values, a line of the record."""
     return {"number": number, "seed": seed, **verdict(drawn(seed, number))}
 
 
 def verdict(recipe: Recipe) -> dict[str, Any]:
-    """Fit the data of a recipe, and return the kinds of failures beside what was measured."""
+    """Fit the data of a recipe, and return the failures and the measurements."""
     if recipe.lacking:
         return {"recipe": recipe.plain, "failures": ["skipped"], "message": recipe.lacking}
     data = made(recipe)
@@ -76,7 +76,7 @@ def verdict(recipe: Recipe) -> dict[str, Any]:
 
 
 def opinion(found: dict[str, Any]) -> list[str]:
-    """Return what is wrong with an answer, from what was measured of it."""
+    """Return the failures of an answer, from its measurements."""
     if "error" not in found:
         return []
     failures = []
@@ -94,7 +94,7 @@ def opinion(found: dict[str, Any]) -> list[str]:
 
 
 def clear(error: Exception) -> bool:
-    """Whether an exception is a sentence of ours, or of a check that was asked for."""
+    """Whether an exception is a message of ours, or of a requested check."""
     if type(error) not in (ValueError, TypeError, MemoryError) and not type(
         error
     ).__module__.startswith("scaledgd"):
@@ -115,7 +115,7 @@ def _short(filename: str) -> str:
 
 
 def _limited(work: Any) -> Any:
-    """Do some work, and raise if it takes too much CPU time."""
+    """Call a function, and raise if it takes too much CPU time."""
 
     def ring(*_: Any) -> None:
         raise TooSlowError
@@ -160,7 +160,7 @@ def _answer(recipe: Recipe, data: Data) -> dict[str, Any]:
 
 
 def _sound(values: tuple[Array, ...], bounds: tuple[Array, ...]) -> bool:
-    """Whether values are finite, and bounds are numbers; what is not known has infinite ones."""
+    """Whether values are finite, and bounds are numbers; unknown values have infinite bounds."""
     finite = all(bool(np.all(np.isfinite(x))) for x in values)
     return finite and not any(bool(np.any(np.isnan(x))) for x in bounds)
 
@@ -179,7 +179,7 @@ def _formed(recipe: Recipe, X: Array) -> Any:
 
 
 def _numbers(recipe: Recipe, table: Any) -> Array:
-    """Return a table as an array, without the column of times that a frame of polars has."""
+    """Return a table as an array, without the column of times of a polars frame."""
     if recipe.form == "polars":
         table = table.select([name for name in table.columns if name != "time"])
     return np.asarray(table, dtype=float)
@@ -209,11 +209,11 @@ def _labelled(recipe: Recipe, X: Array) -> Any:
 def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
     """Return errors of an estimate and of simple ones, as shares of the size of the truth.
 
-    They are those of entries that were not seen; of all, if few were not seen or some are wrong.
-    Simple estimates are medians where errors are expected. Where columns are of unlike scale,
-    there are two of each. One counts columns equally, each in units of what is observed of it,
-    truth and noise: a column without any truth of its own would outweigh all others. The other
-    ("plain") has no such units, so that large columns decide.
+    They are computed on unseen entries; on all, if few are unseen or some are wrong. Simple
+    estimates are medians if errors are expected. If columns have different scales, there are two of
+    each. One counts columns equally, each in units of its observed entries, truth and noise:
+    otherwise a column without any truth of its own would outweigh all others. The other ("plain")
+    has no such units, so that large columns decide.
     """
     judged = ~data.seen
     if recipe.robust or judged.sum() < FEW:
@@ -239,14 +239,14 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
 
 
 def simple(given: Array, robust: bool, scale: float) -> tuple[Array, Array]:
-    """Return means of columns, and sums of offsets of rows and columns; medians if robust."""
+    """Return column means, and sums of offsets of rows and columns; medians if robust."""
     middle = np.nanmedian if robust else np.nanmean
     X = given / scale
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = float(middle(X))
         columns = np.nan_to_num(middle(X, axis=0, keepdims=True), nan=whole)
-        if len(X) == 1:  # of one slice the means are the data themselves
+        if len(X) == 1:  # with one slice, the means are the data themselves
             columns = np.full_like(columns, whole)
         rest = tuple(range(1, X.ndim))
         rows = np.nan_to_num(middle(X - columns, axis=rest, keepdims=True), nan=0.0)
@@ -254,7 +254,7 @@ def simple(given: Array, robust: bool, scale: float) -> tuple[Array, Array]:
 
 
 def _constants(recipe: Recipe, data: Data, estimate: Array) -> float:
-    """How many columns, constant and seen several times, are not filled with their constant.
+    """How many constant columns, observed several times, are not filled with their constant.
 
     Others may be constant by rounding, and their few entries equal by chance.
     """

@@ -1,4 +1,4 @@
-"""Judge instances in processes of their own, which may crash."""
+"""Judge instances in separate processes, which may crash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SCALED
 
 
 def one_thread() -> None:
-    """Give one thread to every process that is started from now on, unless told otherwise."""
+    """Give one thread to every process that is started from now on, unless set otherwise."""
     for name in THREADS:
         os.environ.setdefault(name, "1")
 
@@ -24,12 +24,12 @@ def _told(seed: int, number: int, pipe: Any) -> None:
 
 
 def apart(context: Any, seed: int, number: int) -> Line:
-    """Judge an instance in a process of its own."""
+    """Judge an instance in a separate process."""
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_told, args=(seed, number, there))
     process.start()
     there.close()
-    # other processes may take most of the clock
+    # other processes may take most of the time
     line: Line = {"number": number, "seed": seed, "recipe": drawn(seed, number).plain}
     try:
         told = here.poll(10 * PATIENCE * SECONDS)

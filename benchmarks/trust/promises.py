@@ -1,7 +1,7 @@
-"""Promises about the end of the process: kills, hostile files, interrupts, threads and forks.
+"""Tests of guarantees: kills, hostile files, interrupts, threads and forks.
 
-Every part yields lines: what was seen, how often, and how often at most it may be. Work that is
-ended runs in forked processes.
+Every part yields lines: what was seen, how often, and how often it may be seen. Work that is
+interrupted runs in forked processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..estimators import Line
 Array = Any
 
 WAIT = 60
-"""Seconds after which a process that should have ended hangs."""
+"""Seconds after which a process that should have ended counts as hanging."""
 
 
 def _forked(work: Callable[..., None], *given: Any) -> Any:
@@ -41,7 +41,7 @@ def _forked(work: Callable[..., None], *given: Any) -> Any:
 
 
 def _killed(work: Callable[..., None], folder: str, longest: float, rng: random.Random) -> None:
-    """Do some work in a process of its own, and kill it at a random moment."""
+    """Call a function in a separate process, and kill it at a random moment."""
     process = _forked(work, folder)
     time.sleep(rng.uniform(0, longest))
     with contextlib.suppress(ProcessLookupError):
@@ -60,7 +60,7 @@ def _models() -> tuple[Any, Any]:
 
 
 def saving(count: int) -> Iterator[Line]:
-    """Kill a process that saves one of two models again and again: one of both is there."""
+    """Kill a process that keeps saving one of two models: one of them must be there."""
     rng, lost = random.Random(1), 0
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -85,7 +85,7 @@ def saving(count: int) -> Iterator[Line]:
 
 
 def writing(count: int) -> Iterator[Line]:
-    """Kill the command line while it writes: the old table is there, or the new one."""
+    """Kill the command line while it writes: the old or the new table must be there."""
     rng, lost, changed = random.Random(2), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         source, result = _csv(Path(folder) / "table.csv"), Path(folder) / "filled.csv"
@@ -105,7 +105,7 @@ def writing(count: int) -> Iterator[Line]:
 
 
 def kills(count: int) -> Iterator[Line]:
-    """Kill processes that save, checkpoint or write tables: nothing is lost."""
+    """Kill processes that save, checkpoint or write tables: nothing may be lost."""
     third = max(1, count // 3)
     yield from saving(third)
     yield from writing(third)
@@ -179,7 +179,7 @@ def _mangled(text: bytes, rng: random.Random) -> bytes:
 
 
 def tables(count: int) -> Iterator[Line]:
-    """Give the command line tables that were mangled: an answer, or a sentence."""
+    """Pass mangled tables to the command line: an answer, or a clear error."""
     rng, unclear, codes = random.Random(3), [], set()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -241,7 +241,7 @@ def _interrupted(kind: str, delay: float, pipe: Any) -> None:
 
 
 def interrupts(count: int) -> Iterator[Line]:
-    """Interrupt fits at random moments: the best answer so far, or a sentence."""
+    """Interrupt fits at random moments: the best answer so far, or a clear error."""
     rng, wrong, ended, hung = random.Random(4), [], 0, 0
     kinds = ("MatrixCompletion", "RobustPCA", "TensorCompletion")
     for k in range(count):
@@ -268,7 +268,7 @@ def interrupts(count: int) -> Iterator[Line]:
 
 
 def forks(count: int = 3) -> Iterator[Line]:
-    """Fit, fork, and fit in the child: it ends, with the same result."""
+    """Fit, fork, and fit in the child, which must end with the same result."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 80))
     X = np.where(rng.random(X.shape) < 0.5, X + 0.1 * rng.standard_normal(X.shape), np.nan)

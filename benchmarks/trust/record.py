@@ -22,17 +22,17 @@ CLASSES = (
     "bad, determined",
     "bad",
 )
-"""Failures, the gravest first. What is refused with a sentence is no failure."""
+"""Failures, the most serious first. A refusal with a clear error is not a failure."""
 
 HARMLESS = {"refused", "skipped"}
-"""Outcomes that are no failure: a refusal, and what needs a library that is not there."""
+"""Outcomes that are not failures: a refusal, and a missing library."""
 
 ALLOWED = 5e-3
-"""Share of the answers that may be bad without a warning where the truth is not determined."""
+"""Share of the answers that may be bad without a warning if the truth is not determined."""
 
 
 class Record:
-    """A file of results, one per line, that survives the end of the run at any moment.
+    """A file of results, one per line, that survives a run that is killed at any moment.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Record:
         self.path, self._lock = path, Lock()
 
     def lines(self, seed: int | None = None) -> list[Line]:
-        """Return what is recorded, of one seed or of all; the last result of an instance counts."""
+        """Return the recorded results of one seed or of all, the last one of every instance."""
         if self.path is None or not self.path.exists():
             return []
         found: dict[tuple[int, int], Line] = {}
@@ -52,13 +52,13 @@ class Record:
             try:
                 line = json.loads(text)
             except ValueError:
-                continue  # a run was ended while it wrote
+                continue  # a run was killed while it wrote
             if seed in (None, line["seed"]):
                 found[line["seed"], line["number"]] = line
         return list(found.values())
 
     def begin(self) -> None:
-        """End a line that a run which was ended has left unfinished."""
+        """End a line that a killed run has left unfinished."""
         if self.path is not None and self.path.exists():
             text = self.path.read_bytes()
             if text and not text.endswith(b"\n"):
@@ -66,7 +66,7 @@ class Record:
                     file.write(b"\n")
 
     def add(self, line: Line) -> None:
-        """Write a result, at once."""
+        """Write a result at once."""
         if self.path is not None:
             with self._lock, self.path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
@@ -78,7 +78,7 @@ def failed(line: Line) -> bool:
 
 
 def asked_for(line: Line) -> bool:
-    """Whether all that a warning says is that a limit was met which was asked for."""
+    """Whether a warning says only that a given limit was met."""
     asked = line["recipe"].get("options", {})
     said = line.get("said", ())
     limited = "max_iter" in asked or "max_time" in asked

@@ -15,7 +15,7 @@ MOST = 60
 
 
 def simpler(recipe: Recipe) -> Iterator[Recipe]:
-    """Yield recipes that differ in one thing, each simpler; large steps first."""
+    """Yield simpler recipes that differ in one field; large steps first."""
     usual = Recipe()
     for name in recipe.options:
         if name != "random_state" and not (name == "center" and "non_negative" in recipe.options):
@@ -47,13 +47,13 @@ def simpler(recipe: Recipe) -> Iterator[Recipe]:
 
 
 def shrunk(recipe: Recipe, verdict: Verdict, most: int = MOST) -> tuple[Recipe, dict[str, Any]]:
-    """Return the simplest case found that fails like a recipe, and what came of it.
+    """Return the simplest case found that fails like a recipe, and its result.
 
     Parameters
     ----------
     recipe : Recipe
     verdict : callable
-        Says what came of a recipe.
+        Returns the result of a recipe.
     most : int
         Cases that are tried at most.
     """

@@ -23,7 +23,7 @@ print(filled.iloc[:3, :4])
 # The data
 # --------
 # Sixty sensors in a water network report the concentration of chlorine every hour, for two weeks.
-# The readings come from a simulation, and all are there, so what is hidden here can be checked.
+# The readings come from a complete simulation, so hidden readings can be compared with the truth.
 # The last two days are kept for later.
 
 import warnings
@@ -117,9 +117,9 @@ axes[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False)
 # %%
 # The next rows
 # -------------
-# ``transform`` fills rows that follow, and uses the rows before them. Here the next day has every
-# other sensor, and the day after that has nothing. That day is a blackout at the end: the estimates
-# move from the last readings to what the sensors usually show at these hours.
+# ``transform`` fills later rows with the help of the rows before them. Here half of the sensors
+# report on the next day, and none on the day after. During that final blackout, the estimates move
+# from the last readings to what the sensors usually show at these hours.
 
 partly = later.copy()
 partly.iloc[:24, ::2] = np.nan
@@ -133,7 +133,7 @@ means = (table.mean() - later).to_numpy()[24:]
 print(f"means of the sensors:     {np.sqrt(np.mean(means**2)):.3f} mg/L")
 
 # %%
-# Intervals are for cells of the fit. For intervals of future rows, pass these rows to ``fit``
+# Intervals are for cells of the fit. To get intervals for future rows, pass these rows to ``fit``
 # without values. The intervals widen with the time since the last reading:
 
 ahead = sg.MatrixCompletion(random_state=0).fit(pd.concat([table, partly]))

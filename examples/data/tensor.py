@@ -75,7 +75,7 @@ print(f"multilinear rank {model.rank_}; noise {np.sqrt(model.noise_variance_):.2
 # Was it right?
 # -------------
 # For comparison: the mean of every place over time, and completion of the table place × day, which
-# ignores that places form a grid (and warns about places with few observations).
+# ignores that the places form a grid (and warns about places with few observations).
 
 warnings.simplefilter("ignore", sg.DataWarning)
 table = data.to_numpy().reshape(-1, 60)

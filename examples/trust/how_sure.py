@@ -57,9 +57,9 @@ print(f"true entries in 90 % intervals of the model: {share(lower, upper, truth[
 print(f"new readings in 90 % conformal intervals:    {share(low, high, readings[holes]):.1%}")
 
 # %%
-# The intervals of the model are too short here. They are right for a table of low rank plus
+# The intervals of the model are too narrow here. They are right for a table of low rank plus
 # independent noise, and this table is only close to that: the fronts that travel through the pipes
-# are neither. The conformal intervals cover as they should, because they are calibrated on
+# are neither. The conformal intervals have the right coverage, because they are calibrated on
 # held-out entries. On a table that *is* of low rank plus noise, the intervals of the model are
 # nearly right, too:
 

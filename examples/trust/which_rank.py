@@ -77,7 +77,7 @@ with warnings.catch_warnings():
         )
 
 # %%
-# The dotted line is the error of the best approximation of the *truth*. It keeps falling, and says
+# The dotted line is the error of the best approximation of the *truth*. It keeps falling, but says
 # nothing about what can be learnt from part of a noisy table.
 
 offsets = truth.mean(axis=0) + truth.mean(axis=1, keepdims=True) - truth.mean()

@@ -1,8 +1,7 @@
 """Recover low-rank matrices and tensors from incomplete, corrupted or indirect data.
 
-The mathematics reads as one sentence: ``solve(problem, init, method)``. A problem is
-``Observed(operator, y, loss)``; the operators, losses, starts and methods below combine
-freely.
+Every problem is one call: ``solve(problem, init, method)``. A problem is ``Observed(operator, y,
+loss)``; the operators, losses, starts and methods below combine freely.
 """
 
 import importlib
@@ -157,11 +156,11 @@ _ROOMS = (
     "estimators",
     "plots",
 )
-"""Where the public names are found; what takes long to import is last."""
+"""The modules of the public names; slow imports are last."""
 
 
 def __getattr__(name: str) -> Any:
-    # NumPy, and scikit-learn still more, take long to import: nobody waits for what they do not use
+    # NumPy, and even more so scikit-learn, are slow to import, so they are loaded when first used
     if name in __all__ and name not in _MODULES:
         for room in _ROOMS:
             found = getattr(importlib.import_module(f".{room}", __name__), name, None)

@@ -1,6 +1,6 @@
-"""Gradients Z in the space of X, as adjoints return them; not formed where they have structure.
+"""Gradients Z in the space of X, as returned by adjoints; structured ones are not formed.
 
-Methods and starts need nothing of Z but its contractions with mode matrices.
+Methods and starts need only the contractions of Z with mode matrices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = Any
 Modes = tuple[Array, ...]
 
 BLOCK = 1 << 21
-"""Numbers in a temporary of a dense contraction."""
+"""Size of a temporary array in a dense contraction."""
 
 
 class Ambient:

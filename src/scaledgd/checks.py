@@ -57,7 +57,7 @@ def floating(**arrays: Array) -> Any:
 def finite(name: str, x: Array) -> None:
     xp = compat.array_namespace(x)
     with np.errstate(over="ignore", invalid="ignore"):
-        total = xp.sum(x)  # in one pass; it may overflow where no number is infinite
+        total = xp.sum(x)  # in one pass; the sum may overflow although all numbers are finite
     if not bool(xp.isfinite(total)) and not bool(xp.all(xp.isfinite(x))):
         raise ValueError(
             f"{name} holds NaN or infinite values; leave them out of the observed entries "
@@ -165,7 +165,7 @@ def ranks(value: Any, sizes: tuple[int, ...]) -> tuple[int, ...]:
 def number(
     name: str, value: Any, *, least: float = -math.inf, most: float = math.inf, open_: bool = False
 ) -> float:
-    """Return a finite number in [least, most], or in (least, most] where `open_`."""
+    """Return a finite number in [least, most], or in (least, most] if `open_`."""
     try:
         if isinstance(value, (str, bytes, bool)):
             raise TypeError
@@ -173,7 +173,7 @@ def number(
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, not {value!r}") from None
     except OverflowError:
-        raise ValueError(f"{name} is too large to be a number of double precision") from None
+        raise ValueError(f"{name} is too large for double precision") from None
     if not math.isfinite(x) or x > most or x < least or (open_ and x == least):
         low = "" if math.isinf(least) else f" {'above' if open_ else 'at least'} {least:g}"
         high = "" if math.isinf(most) else f" at most {most:g}"

@@ -2,9 +2,9 @@
 
 A file is an uncompressed zip archive of ``tree.json`` and one ``.npy`` file per array, so
 `numpy.load` opens it too. Its last 64 bytes, in the comment of the archive, are the SHA-256 of all
-bytes before them. The checksum is compared first. Because anybody can compute a checksum, a file
+bytes before them. The checksum is verified first. Because anybody can compute a checksum, a file
 with a valid one is not trusted either: nothing in it is executed, and no more memory is allocated
-than its size accounts for.
+than its size justifies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMAT = 1
 MARK = b"scaledgd sha256 "
 DIGITS = 64
 TREE_LIMIT = 1 << 20
-"""Size of ``tree.json`` in bytes, at most. Many numbers belong in arrays."""
+"""Largest size of ``tree.json`` in bytes. Many numbers belong in arrays."""
 PLAIN = "biufMmU"
 """Allowed kinds of dtypes. None of them can hold Python objects."""
 

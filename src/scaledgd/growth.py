@@ -26,7 +26,7 @@ Array = Any
 def widened(
     state: State, columns: int, tol: float | None = 1e-3, rng: Seed = 0
 ) -> LowRank | Bordered:
-    """Return the factors of a state with more columns, from what they leave unexplained.
+    """Return the factors of a state with more columns, taken from its residual.
 
     The new columns are the top singular pairs of the residual, all scaled by the one factor
     that fits the data best.
@@ -71,9 +71,8 @@ def grown(
     """Return a start that grows the rank by one column at a time.
 
     For few observations, and for extreme κ. Each new column is the top singular pair of the
-    residual, and the fit is refined before the next one is added. So the large singular
-    values are settled before the small ones, which sampling noise would hide in a spectral
-    start, are looked for.
+    residual, and the fit is refined before the next one is added. So the large singular values are
+    known before the search for the small ones, which sampling noise would hide in a spectral start.
 
     Parameters
     ----------
@@ -138,11 +137,11 @@ def mixed(
 ) -> Init:
     """Return a start by ScaledGD(λ) that ends when ScaledGD without damping can take over.
 
-    From a small random start. It ends once σ²_min of every block is at least λ and has
-    settled: it changed by less than 10 % and the loss did not rise. Where it settles below λ, λ
-    is halved, because a λ above σ_r(X⋆) would never let it through; but not below a
-    thousandth of its first value. If `max_iter` warm-up steps do not suffice (the rank may
-    exceed that of the data) the iterate of least loss is returned.
+    It begins with a small random start. It ends once σ²_min of every block is at least λ and has
+    settled: it changed by less than 10 % and the loss did not rise. If it settles below λ, λ is
+    halved, because with λ above σ_r(X⋆) the warm-up would never end; but not below a thousandth of
+    its first value. If `max_iter` warm-up steps are not enough (the rank may exceed that of the
+    data), the iterate with the least loss is returned.
 
     Parameters
     ----------

@@ -35,8 +35,8 @@ def incoherence(radius: float) -> Callable[[Any], Any]:
     """Return the scaled projection P_B, which shortens rows to √n₁ ‖L_i Rᴴ‖ ≤ radius.
 
     It does the same for R. It is the projection in ScaledGD's norm, so it commutes with
-    reparameterisation. The radius must be at least √n times the largest row norm of X⋆;
-    C √(μr) σ₁ is, for C ≥ 1.
+    reparameterisation. The radius must be at least √n times the largest row norm of X⋆; C √(μr) σ₁
+    with C ≥ 1 is large enough.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ def spectral(
 ) -> Init:
     """Return the start from the best rank-r approximation of the backprojection A*(y).
 
-    Both factors get the square roots of the singular values. Computed by products with the
-    backprojection only, from a seeded block, with the signs fixed: the same problem gives the
+    Both factors get the square roots of the singular values. It needs only products with the
+    backprojection. The first block is seeded and signs are fixed, so the same problem gives the
     same start.
 
     Parameters
@@ -96,12 +96,12 @@ def spectral(
     project : callable, optional
         Applied to the result, such as `incoherence(radius)`.
     keep : float in (0, 1], optional
-        For l1 problems: only this share of the measurements is used, those with the
-        smallest |y|. Those of `Sensing` and `RankOne` are averaged, as for A_i with
-        entries of unit variance.
+        For l1 problems: use only this share of the measurements, those with the smallest |y|.
+        Measurements of `Sensing` and `RankOne` are averaged, as for A_i with entries of unit
+        variance.
     symmetric : bool, optional
-        Make `Symmetric` factors from the largest eigenvalues. By default where the
-        operator is `RankOne`, whose start is also freed of its identity part.
+        Make `Symmetric` factors from the largest eigenvalues. This is the default if the operator
+        is `RankOne`; then the identity part is removed as well.
     tol : float, optional
         Accuracy of the singular vectors; a few hundred ulp by default.
     rounds : int, optional
@@ -192,8 +192,8 @@ def _mode_subspaces(
 ) -> tuple[Array, ...]:
     """Return for every mode the top eigenvectors of the Gram of its unfolding.
 
-    Its diagonal is multiplied by `diagonal`. A mode that is not compressed keeps the
-    identity. With `sequential` each mode is compressed before the next is looked at.
+    The diagonal is multiplied by `diagonal`. A mode that is not compressed keeps the identity. With
+    `sequential`, each mode is compressed before the next is decomposed.
     """
     seeded = np.random.default_rng(rng)
     modes: list[Array] = []
@@ -270,7 +270,7 @@ def diagonal_deleted(
 ) -> Init:
     """Return the start of tensor completion: subspaces from Grams without their diagonal.
 
-    Where few entries are seen, the diagonal of M_k M_kᴴ is dominated by sampling noise.
+    If few entries are observed, the diagonal of M_k M_kᴴ is dominated by sampling noise.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def small_random(
 ) -> Init:
     """Return a random start: L has entries scale · N(0, 1/n₁), R scale · N(0, 1/n₂).
 
-    For tensors, and for a tuple of ranks, it makes Tucker factors with entries N(0, 1/n_k), which
+    For tensors, or if ranks are a tuple, it makes Tucker factors with entries N(0, 1/n_k), which
     are nearly orthonormal, and a core of norm about `scale`.
 
     Parameters
@@ -329,7 +329,7 @@ def small_random(
         The monograph's α; small for ScaledGD(λ).
     rng : int or numpy.random.Generator, optional
     symmetric : bool, optional
-        Make `Symmetric` factors; by default where the operator is `RankOne`.
+        Make `Symmetric` factors; the default if the operator is `RankOne`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Small dense algebra, in array-API calls only."""
+"""Small dense linear algebra, in array-API calls only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = Any
 
 
 def blank(B: Array, width: int) -> Array:
-    """Return zeros with as many rows as B has, and where these are."""
+    """Return zeros with as many rows as B, stored where those are."""
     xp = array_namespace(B)
     row = xp.zeros((1, width), dtype=B.dtype, device=device(B))
     return xp.zeros_like(xp.sum(B, axis=1))[:, None] + row
@@ -23,7 +23,7 @@ def blank(B: Array, width: int) -> Array:
 
 def is_complex(x: Array) -> bool:
     """Return whether x holds complex numbers."""
-    if isinstance(x, np.ndarray | np.generic):  # asked very often
+    if isinstance(x, np.ndarray | np.generic):  # called very often
         return x.dtype.kind == "c"
     return bool(array_namespace(x).isdtype(x.dtype, "complex floating"))
 
@@ -70,7 +70,7 @@ def magnitude2(x: Array) -> Array:
 
 def inner(a: Array, b: Array) -> Array:
     """Return Re⟨a, b⟩, a 0-d array: the inner product in which gradients are taken."""
-    if isinstance(a, np.ndarray) and a.dtype.kind == "f":  # asked very often
+    if isinstance(a, np.ndarray) and a.dtype.kind == "f":  # called very often
         return np.sum(a * b)
     xp = array_namespace(a, b)
     product = xp.sum(conj(a) * b)
@@ -92,12 +92,12 @@ def norm(x: Array) -> Array:
 
 
 def to_host(x: Array) -> Array:
-    """Return an array as one of NumPy; a device waits for it."""
+    """Return an array as a NumPy array; a device waits for it."""
     return np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
 
 
 def on_host(x: Array) -> Array:
-    """Return a 0-d array as a number where reading it costs nothing, and as it is elsewhere."""
+    """Return a 0-d array as a number if reading it costs nothing, and unchanged otherwise."""
     return float(x) if isinstance(x, np.ndarray | np.generic) else x
 
 
@@ -123,8 +123,8 @@ def identity(n: int, like: Array) -> Array:
 def inverse(G: Array, damping: float | Array = 0.0) -> Array:
     """Return (G + damping · I)⁻¹ for a small Hermitian G, or a pseudo-inverse if it is singular.
 
-    A pseudo-inverse will do, because a gradient has no part where the Gram of its partner has
-    none: factors of zero stay where they are. NaN where G is not finite, which the loop reports.
+    A pseudo-inverse is enough, because a gradient vanishes where the Gram matrix of its partner
+    does: zero factors stay zero. The result is NaN if G is not finite, which the loop reports.
     """
     xp = array_namespace(G)
     G = G + damping * identity(G.shape[0], like=G)
@@ -143,7 +143,7 @@ def inverse(G: Array, damping: float | Array = 0.0) -> Array:
 
 
 def _plain_inverse(G: Array) -> Array:
-    """Return G⁻¹; raise if G is singular, also to rounding where that is cheap to see."""
+    """Return G⁻¹; raise if G is singular, or singular to rounding if that is cheap to check."""
     found = array_namespace(G).linalg.inv(G)
     if (
         isinstance(G, np.ndarray)
@@ -159,10 +159,10 @@ _careful: ContextVar[bool] = ContextVar("careful", default=False)
 
 @contextlib.contextmanager
 def careful() -> Iterator[None]:
-    """Look for singular matrices within a block, also where that makes a device wait.
+    """Check for singular matrices in a `with` block, even if that makes a device wait.
 
-    Elsewhere `inverse` and `whitening` of singular matrices are NaN on libraries whose arrays may
-    be on a device; `solve` then repeats the step with care.
+    Otherwise `inverse` and `whitening` of singular matrices are NaN for libraries whose arrays may
+    be on a device; `solve` then repeats the step with these checks.
     """
     token = _careful.set(True)
     try:
@@ -172,7 +172,7 @@ def careful() -> Iterator[None]:
 
 
 def _unchecked(G: Array, name: str) -> Callable[..., Any] | None:
-    """Return a function of the library of G that does not wait for errors, if there is one."""
+    """Return the variant of a function that does not wait for errors, if G's library has one."""
     found = getattr(array_namespace(G).linalg, name, None)
     return None if _careful.get() else found
 
@@ -200,7 +200,7 @@ def whitening(G: Array) -> Array:
     xp = array_namespace(G)
     unchecked = _unchecked(G, "cholesky_ex")
     if unchecked is not None and not G.requires_grad:
-        # small, and a failed decomposition on a device costs more than the wait
+        # it is small, and a failed decomposition on a device costs more than the wait
         return like(whitening(to_host(G)), G)
     if unchecked is not None and G.shape[0]:
         root, failed = unchecked(G)
@@ -225,7 +225,7 @@ def conjugate_gradients(
 ) -> Array:
     """Solve normal(x) = target for a Hermitian positive semidefinite operator.
 
-    Stops where the preconditioned residual is `tol` of the first, or at `max_steps`.
+    Stops when the preconditioned residual is `tol` times the first, or at `max_steps`.
     """
     xp = array_namespace(target)
     x, r = xp.zeros_like(target), target
@@ -267,9 +267,9 @@ def larger(a: Any, b: Any) -> Any:
 
 
 def gaussian(shape: tuple[int, ...], rng: np.random.Generator, example: Array) -> Array:
-    """Draw standard normal numbers of the kind of `example`; complex ones have E|z|² = 1.
+    """Draw standard normal numbers like `example`; complex ones have E|z|² = 1.
 
-    Drawn by NumPy whatever the kind, so that every array library sees the same numbers.
+    NumPy always draws them, so that every array library gets the same numbers.
     """
     draws = rng.standard_normal(shape)
     if is_complex(example):
@@ -334,7 +334,7 @@ def top_eigh(
     W = W / size
     for _ in range(max_blocks):
         values, Y = xp.linalg.eigh(adjoint(V) @ W)
-        # descending; Ritz vectors beyond the wanted ones are what a restart keeps
+        # descending; a restart also keeps some Ritz vectors beyond the wanted ones
         values, Y = xp.flip(values), xp.flip(Y, axis=1)
         X, residual = V @ Y[:, :b], W @ Y[:, :b]
         residual = residual - X * xp.astype(values[:b], X.dtype)[None, :]
@@ -401,7 +401,7 @@ def sketched_svd(
 ) -> tuple[Array, Array, Array]:
     """Approximate `truncated_svd` by some rounds of a randomised subspace iteration.
 
-    2 · rounds + 2 products with blocks of rank + 4 columns, whatever the spectrum.
+    It takes 2 · rounds + 2 products with blocks of rank + 4 columns, whatever the spectrum.
     """
     xp = array_namespace(example)
     n1, n2 = shape
@@ -412,7 +412,7 @@ def sketched_svd(
     def spanning(M: Array) -> Array:
         size = xp.max(xp.abs(M))  # a Gram matrix squares: keep it in range
         M = M / xp.where(size > 0, size, xp.ones_like(size))
-        for _ in range(2):  # the second makes up for the squaring
+        for _ in range(2):  # the second pass makes up for the squaring
             M = M @ whitening(gram(M))
         return M
 

@@ -1,9 +1,9 @@
-"""Losses: a residual becomes a value and a weight, the gradient of the value.
+"""Losses turn a residual into a value and a weight, which is the gradient of the value.
 
-Gross corruptions are not state of an algorithm but part of its loss: with S the part of
-−r that a trimming rule keeps, r + S is a function of the residual r alone. Rules that
-change from iterate to iterate (which entries are trimmed, at which threshold) are fixed
-by `freeze`, so that a line search compares like with like.
+Gross corruptions are not state of an algorithm but part of its loss: if S is the part of −r that a
+trimming rule keeps, r + S is a function of the residual r alone. Rules that change from iterate to
+iterate (which entries are trimmed, at which threshold) are fixed by `freeze`, so that a line search
+compares values of one function.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Array = Any
 class Loss:
     """A loss on residuals r = A(X) − y. Base class of all losses.
 
-    A subclass must have `__call__`. Losses whose rule changes from iterate to iterate have
-    `freeze` instead, which returns the loss as it stands at one iterate.
+    A subclass must have `__call__`. Losses whose rule changes from iterate to iterate have `freeze`
+    instead, which returns the loss of one iterate.
 
     Examples
     --------
@@ -53,23 +53,23 @@ class Loss:
     """Whether the weight is a gradient, not only a subgradient."""
 
     least_squares: ClassVar[bool] = False
-    """Whether it is ½ Σ |r|², over all residuals or those that are `kept`."""
+    """Whether it is ½ Σ |r|², over all residuals or over those in `kept`."""
 
     even: ClassVar[bool] = False
     """Whether r and −r are known to have the same loss."""
 
     kept: Array | None = None
-    """Where the residuals are kept, for least squares over some of them."""
+    """Which residuals are kept, for least squares over some of them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # a subclass of Squared that counts in its own way is not least squares
+        # a subclass of Squared that overrides `__call__` is not least squares
         if "__call__" in vars(cls) or "freeze" in vars(cls):
             cls.least_squares = vars(cls).get("least_squares", False)
             cls.even = vars(cls).get("even", False)
 
     def bind(self, operator: Operator) -> Loss:
-        """Return the same loss, told what the measurements are.
+        """Return the same loss, adapted to the measurements of an operator.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class Loss:
         return self
 
     def without_residual(self) -> Loss:
-        """Return the loss without a residual that it may keep.
+        """Return the loss without a residual that it may store.
 
         Returns
         -------
@@ -91,14 +91,14 @@ class Loss:
         return self
 
     def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
-        """Return the loss as it stands at iterate t, and what to remember for the next.
+        """Return the loss of iterate t, and what to remember for the next.
 
         Parameters
         ----------
         residual : array
         t : int
         memory : object
-            What this loss returned to be remembered at the last iterate; None at first.
+            What this loss asked to remember at the last iterate; None at first.
 
         Returns
         -------
@@ -133,9 +133,9 @@ class Loss:
         return self.least_squares
 
     def curvature(self, residual: Array) -> Array | None:
-        """Return the weights of least squares that lie above a frozen loss and touch it here.
+        """Return the weights of a least-squares bound that touches the frozen loss here.
 
-        Methods that solve for blocks need them. Bounds on the second derivative will do; None
+        Methods that solve blocks need them. Bounds on the second derivative are valid weights; None
         means that all of them are 1.
 
         Parameters
@@ -147,12 +147,12 @@ class Loss:
         array like the residual, or None
         """
         raise TypeError(
-            f"{type(self).__name__} has no curvature, which methods that solve for blocks need; "
+            f"{type(self).__name__} has no curvature, which methods that solve blocks need; "
             "define curvature(residual), or use ScaledGD with a step rule"
         )
 
     def clean(self, y: Array) -> Array:
-        """Return the data as the spectral start should see them.
+        """Return the data for the spectral start.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class Kept(Loss):
 
 @dataclass(frozen=True, eq=False)
 class Reweighted(Loss):
-    """Least squares with a weight per measurement, over what another frozen loss keeps."""
+    """Least squares with a weight per measurement, over the entries another frozen loss keeps."""
 
     weight: Array
     inside: Loss
@@ -257,16 +257,16 @@ class Reweighted(Loss):
 class TopTrim(Loss):
     """Hard trimming of the largest residuals of every row and column, ½ ‖r − T[r]‖².
 
-    An entry is trimmed where it is among the largest of its row *and* of its column (of
-    every fibre through it, for tensors). With corruptions in a fraction α of each row and
-    column, the start trims T_α and the iterations T_2α (Algorithm 2).
+    An entry is trimmed if it is among the largest of its row *and* of its column (for tensors, of
+    every fibre through it). With corruptions in a fraction α of each row and column, the start
+    trims T_α and the iterations T_2α (Algorithm 2).
 
     Parameters
     ----------
     fraction : float in [0, 1]
         α, the largest fraction of corrupted entries in any row or column.
     fibres : tuple of arrays, optional
-        Set by `bind`: the fibres of the observed entries, or empty where all are observed.
+        Set by `bind`: the fibres of the observed entries, or empty if all are observed.
 
     Examples
     --------
@@ -279,7 +279,7 @@ class TopTrim(Loss):
 
     fraction: float
     fibres: tuple[Array, ...] | None = None
-    """None until bound; then of the observed entries, or empty where all are observed."""
+    """None until bound; then those of the observed entries, or empty if all are observed."""
 
     comparable = False
     even = True
@@ -315,7 +315,7 @@ class TopTrim(Loss):
 
 
 def _quota(fraction: float, n: int) -> int:
-    """⌊fraction · n⌋, forgiving the rounding of products such as 0.1 · 30."""
+    """⌊fraction · n⌋, tolerant of rounding in products such as 0.1 · 30."""
     return math.floor(fraction * n + 1e-9)
 
 
@@ -328,7 +328,7 @@ def _largest_dense(size: Array, fraction: float) -> Array:
         if k == 0:
             return xp.zeros_like(chosen)
         top = size >= backend(size).kth_largest(size, k, axis)
-        if int(xp.max(xp.count_nonzero(top, axis=axis))) > k:  # ties: take exactly k, first come
+        if int(xp.max(xp.count_nonzero(top, axis=axis))) > k:  # ties: take exactly k, in order
             order = xp.argsort(size, axis=axis, descending=True, stable=True)
             top = xp.argsort(order, axis=axis, stable=True) < k
         chosen = chosen & top
@@ -428,14 +428,14 @@ class SoftTrim(Loss):
         if not isinstance(self.schedule, ThresholdRule):
             return Threshold(None, t, self._threshold(t + 1, residual, None))
         known = self._known(memory)
-        # to look at the same iterate twice (when a run is resumed) must not move it twice
+        # evaluating the same iterate twice (when a run is resumed) must not move it twice
         if known is not None and known.t == t:
             return known
         last = None if known is None else known.value
         return Threshold(self.schedule, t, self._threshold(t + 1, residual, last))
 
     def _known(self, memory: Any) -> Threshold | None:
-        """Return what was remembered, if it was by this rule."""
+        """Return what was remembered, if by this rule."""
         own = isinstance(memory, Threshold) and memory.rule == self.schedule
         return memory if own else None
 
@@ -452,16 +452,16 @@ class SoftTrim(Loss):
 
 @dataclass(frozen=True, eq=False)
 class HardTrim(SoftTrim):
-    """Rejection: least squares over the residuals that do not exceed a threshold.
+    """Least squares over the residuals that do not exceed a threshold.
 
-    Larger residuals are ignored, so that `Alternating`, which solves the least squares over
-    the rest exactly, is not slowed down by them as by soft trimming. The start ignores data
-    beyond three robust standard deviations.
+    Larger residuals are rejected. Unlike soft trimming, this does not slow down `Alternating`,
+    which solves the least squares over the rest exactly. The start ignores data beyond three robust
+    standard deviations.
 
     Parameters
     ----------
     schedule : number, callable or rule
-        As for `SoftTrim`. A threshold that falls fast is the safest here: by default
+        As for `SoftTrim`. A threshold that falls fast is the safest choice here: by default
         ``median_threshold(ratio=0.5)``.
 
     Examples
@@ -481,11 +481,12 @@ class HardTrim(SoftTrim):
     def freeze(self, residual: Array, t: int, memory: Any) -> tuple[Loss, Any]:
         rule, known = self.schedule, self._known(memory)
         if isinstance(rule, median_threshold) and (known is None or known.t != t):
-            # the start has seen the data: from the first iterate on the residual's median counts
+            # the start has seen the data: from the first iterate on, the median of the residual
+            # decides
             floor = (rule.first or 0.0) if known is None else rule.ratio * known.value
             scale = rule.scale(residual)
             kept, _, squares, largest = backend(residual).within(residual, larger(scale, floor))
-            # it can fall at once to the largest kept residual: that rejects nothing more
+            # it can fall at once to the largest kept residual without rejecting more
             return Kept(kept, (residual, squares)), Threshold(rule, t, larger(scale, largest))
         memory = self._at(residual, t, memory)
         if getattr(memory.value, "ndim", 0):

@@ -1,7 +1,7 @@
 """Methods: a preconditioner and a step rule, or exact solutions of one block after another.
 
 Gradient descent, ScaledGD, ScaledGD(λ) and the subgradient methods differ in nothing else. A method
-is a callable: ``method(problem, state)`` returns the next factors and what it wants to remember.
+is a callable: ``method(problem, state)`` returns the next factors and what to remember.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ADVICE = "lower the step, use step=line_search(), or set damping > 0"
 
 
 def _step_memory(state: State) -> StepMemory | None:
-    """Return what step rules remember; None where another kind of method ran before."""
+    """Return what step rules remember; None if another kind of method ran before."""
     memory = state.memory.method
     return memory if isinstance(memory, StepMemory) else None
 
@@ -95,25 +95,24 @@ class ScaledGD:
 
 @dataclass(frozen=True)
 class Relaxation:
-    """What `Alternating` remembers: how fast the loss fell, and by how much it overshoots.
+    """What `Alternating` remembers: how fast the loss falls, and the over-relaxation.
 
-    Two blocks that are solved for in turn are a Gauss-Seidel iteration. If its error falls to a
-    share μ² per sweep, steps that are ω = 2 / (1 + √(1 − μ²)) times as long make it fall to a
-    share ω − 1, which is much less. μ² follows from the share λ that is seen:
-    (λ + ω − 1)² = λ ω² μ² (Young).
+    Solving two blocks in turn is a Gauss-Seidel iteration. If a sweep multiplies its error by μ²,
+    steps that are ω = 2 / (1 + √(1 − μ²)) times as long multiply it by ω − 1, which is much less.
+    μ² follows from the observed factor λ: (λ + ω − 1)² = λ ω² μ² (Young).
 
     Parameters
     ----------
     values : tuple of float
         The losses of the last iterates, three at most.
     shares : tuple of float
-        λ of the last sweeps, two at most: the square root of the share of a fall of the loss that
-        the next fall was.
+        λ of the last sweeps, two at most: the square root of the ratio of one decrease of the loss
+        to the one before.
     factor : float
         ω. Between 0 and 2 the loss falls with every block.
     ahead : bool
-        Whether the loss of the coming iterate is among the values, because the sweep that led
-        there found it out. If the run is resumed there, it is rounded otherwise.
+        Whether the values include the loss of the next iterate, because the sweep computed it. A
+        resumed run would round it differently.
     """
 
     values: tuple[float, ...] = ()
@@ -122,7 +121,7 @@ class Relaxation:
     ahead: bool = False
 
     def seeing(self, value: float) -> Relaxation:
-        """Return what is known after another loss.
+        """Return the memory after another loss.
 
         Parameters
         ----------
@@ -137,9 +136,9 @@ class Relaxation:
             return replace(self, values=values)
         share = math.sqrt((values[1] - values[2]) / (values[0] - values[1]))
         shares = (*self.shares, min(share, MOST))[-2:]
-        # the smaller of two: a fit that finds a small component halts for a sweep
+        # the smaller of two, because a fit that finds a small component stalls for a sweep
         seen, over = min(shares), self.factor - 1
-        factor = 1 + 0.7 * over  # nothing falls faster than this: it may be too much
+        factor = 1 + 0.7 * over  # the loss cannot fall faster than this: ω may be too large
         if seen > 1.1 * over:
             rate = min((seen + over) ** 2 / (seen * self.factor**2), MOST)
             factor = 2 / (1 + math.sqrt(1 - rate))
@@ -148,22 +147,22 @@ class Relaxation:
 
 
 MOST = 0.8
-"""Share of its error that a sweep is believed to leave at most."""
+"""Largest share of the error that a sweep is assumed to leave."""
 
 TRACE = 1e-6
-"""Share of the loss before a step below which the loss after it is computed anew."""
+"""Share of the loss before a step below which the loss after it is recomputed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Alternating:
-    """Solve for one block after the other; each is a least-squares problem.
+    """Solve one block after the other; each is a least-squares problem.
 
-    X must be linear in each block. Where entries are observed, every *row* of a mode matrix
-    is a small system of its own, and is solved exactly; otherwise conjugate gradients with
-    ScaledGD's preconditioner are used. Where all entries are observed this is ScaledGD with step
-    1, one block at a time. There is no step size, and neither κ nor the normalisation of the
-    operator matters. Losses other than least squares need a `curvature`; what a loss trims
-    is fixed within an iteration.
+    X must be linear in each block. If entries are observed, every *row* of a mode matrix is a small
+    separate system, and is solved exactly; otherwise conjugate gradients with ScaledGD's
+    preconditioner are used. If all entries are observed, this is ScaledGD with step 1, one block at
+    a time. There is no step size, and neither κ nor the normalisation of the operator matters.
+    Losses other than least squares need a `curvature`; trimmed entries are fixed within an
+    iteration.
 
     Parameters
     ----------
@@ -175,8 +174,8 @@ class Alternating:
         The blocks to update, in this order; by default all but the factors of modes that
         are not compressed.
     relax : bool
-        Whether steps are made longer, as the fall of the loss suggests (`Relaxation`): fewer
-        sweeps to a high accuracy.
+        Whether steps are lengthened according to the decrease of the loss (`Relaxation`), which
+        takes fewer sweeps to a high accuracy.
 
     Examples
     --------
@@ -225,7 +224,7 @@ class Alternating:
             if found.squares is not None:
                 before, after = found.squares
                 left = before - by * (2 - by) * (before - after)
-                # the systems are not solved to so many digits that a loss that vanishes is known
+                # the systems are not solved to enough digits to know a vanishing loss
                 loss = 0.5 * left if left > TRACE * before else None
         if self.project is not None:
             factors, loss = self.project(factors), None
@@ -237,10 +236,10 @@ class Alternating:
 
 @dataclass(frozen=True, eq=False)
 class NonNegative:
-    """Fit factors without negative entries, one column of a block after the other.
+    """Fit factors without negative entries, one column of a block at a time.
 
-    Hierarchical alternating least squares: given all others, the best column has a closed
-    form for each of its entries, cut at zero. For `LowRank` factors of observed entries.
+    This is hierarchical alternating least squares: given all other columns, each entry of the best
+    column has a closed form, cut at zero. It is for `LowRank` factors of observed entries.
 
     Parameters
     ----------
@@ -299,16 +298,15 @@ class CurvatureMemory:
 class ScaledLBFGS:
     """L-BFGS in ScaledGD's coordinates, for few observations and extreme κ.
 
-    The curvature that the last gradients show corrects ScaledGD's preconditioner instead of
-    a multiple of the identity. That is L-BFGS in the coordinates L (RᴴR)^½ and R (LᴴL)^½,
-    without making them.
+    The curvature in the last gradients corrects ScaledGD's preconditioner instead of a multiple of
+    the identity. This is L-BFGS in the coordinates L (RᴴR)^½ and R (LᴴL)^½, without forming them.
 
     Parameters
     ----------
     pairs : int
         The number of updates to remember.
     step : number, schedule or rule
-        By default a line search that begins with 1 at every iterate.
+        By default a line search that starts with 1 at every iterate.
 
     Examples
     --------
@@ -354,7 +352,7 @@ def _two_loops(
     grads: Blocks,
     precondition: Callable[[Blocks], Blocks],
 ) -> Blocks:
-    """Return the inverse of the curvature that the pairs show, times the gradient."""
+    """Return the inverse curvature according to the pairs, times the gradient."""
 
     def plus(a: Blocks, weight: Array, b: Blocks) -> Blocks:
         return tuple(x + weight * y for x, y in zip(a, b, strict=True))
@@ -375,7 +373,7 @@ def _two_loops(
 
 @dataclass(frozen=True, eq=False)
 class GradientDescent:
-    """Plain gradient descent on the factors, the baseline; its steps must know σ₁(X).
+    """Plain gradient descent on the factors, the baseline; its step size depends on σ₁(X).
 
     Parameters
     ----------

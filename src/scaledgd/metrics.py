@@ -20,7 +20,7 @@ def _mode_svds(
 ) -> list[tuple[Array, Array]]:
     """Return the singular vectors U_k and values σ_k of every unfolding.
 
-    There are as many as `rank` says, by default as the numerical rank.
+    Their number is `rank`, by default the numerical rank.
     """
     if isinstance(X, Factors):
         xp = array_namespace(X.modes[0])
@@ -294,8 +294,8 @@ class _Alignment:
         """Tell whether x is stationary and inside GL(r)."""
         J, f = self.jacobian(x), self.residual(x)
         size = float(np.linalg.norm(f))
-        # the entries of f are differences of numbers near 1, so that their squares are exact
-        # only to ε ‖f‖, and a smaller decrease cannot be seen
+        # the entries of f are differences of numbers near 1, so their squares are exact only to ε
+        # ‖f‖, and a smaller decrease cannot be detected
         least = max(1e-6 * size, float(np.sqrt(10 * epsilon(f) * size)), 1e-14)
         stationary = np.linalg.norm(J.T @ f) <= least * np.linalg.norm(J)
         # on the border of GL(r) one of the aligned factors loses rank

@@ -25,7 +25,7 @@ Array = Any
 Method = Callable[[Problem, State], tuple[Factors, Any]]
 Init = Callable[[Problem], Factors]
 Begun = Callable[[Problem], State]
-"""A start that also says what the method remembers there."""
+"""A start that also contains what the method remembers."""
 
 
 def iterate(
@@ -44,12 +44,11 @@ def iterate(
     factors : Factors
         The first iterate.
     method : callable
-        ``method(problem, state)`` returns the next factors, and what the method wants to
-        remember.
+        ``method(problem, state)`` returns the next factors, and what to remember.
     t : int
-        The number of the first iterate: where a run stopped, to continue there.
+        The number of the first iterate; to continue a run, that of its last iterate.
     memory : Memory, optional
-        The memory of the state where a run stopped.
+        The memory of the state to continue from.
     known : float, optional
         The loss of the first iterate, if it is known.
 
@@ -153,12 +152,12 @@ def solve(
     ----------
     problem : Problem
     init : callable, Factors or State
-        A start such as `spectral(rank)`, factors, or the state of an earlier result: then
-        the run continues where that one ended, schedules and memory included.
+        A start such as `spectral(rank)`, factors, or the state of an earlier result, from which the
+        run continues with its schedules and memory.
     method : Method
-        `ScaledGD`, `GradientDescent`, or a callable of their kind.
+        `ScaledGD`, `GradientDescent`, or another method.
     max_iter : int
-        The largest number of updates; where `stop` is None, the exact number.
+        The largest number of updates; if `stop` is None, the exact number.
     stop : stopping rule or several, optional
         `loss_change`, `gradient_norm`, `time_limit`, or functions of (state, history) that
         return a `Stop` or None. The first verdict ends the run.
@@ -191,7 +190,7 @@ def solve(
     history: list[Record] = []
     state = init if isinstance(init, State) else None
     seen = _Seen(problem)
-    cautious = isinstance(problem.example, np.ndarray)  # NumPy looks, because it costs nothing
+    cautious = isinstance(problem.example, np.ndarray)  # NumPy checks, because it costs nothing
     verdict: Stop | None = None
     clock = _Clock()
     try:
@@ -212,7 +211,7 @@ def solve(
                 for name, metric in (metrics or {}).items():
                     record[name] = _plain(metric(fresh.factors))
                 if not math.isfinite(value) and state is not None and not cautious:
-                    # a Gram matrix may have been singular: repeat the step, and look
+                    # a Gram matrix may have been singular: repeat the step with checks
                     cautious = True
                     with_care.enter_context(careful())
                     states = iterate(problem, state.factors, method, state.t, state.memory)
@@ -255,7 +254,7 @@ def solve(
 
 
 def _threads(problem: Problem) -> contextlib.AbstractContextManager[None]:
-    """Limit the threads of the BLAS where they would compete with the kernels for cores."""
+    """Limit the threads of the BLAS if they would compete with the kernels for cores."""
     if problem.blas_threads is None:
         return contextlib.nullcontext()
     from .kernels.threads import limited
@@ -316,7 +315,7 @@ class _Clock:
 
 
 def _start(problem: Problem, init: Init | Begun | Factors | State) -> tuple[Factors, int, Memory]:
-    """Return the first factors, their t, and what is remembered there."""
+    """Return the first factors, their t, and their memory."""
     found: Any = init(problem) if callable(init) else init
     if isinstance(found, State):
         factors, t, memory = found.factors, found.t, found.memory
@@ -339,18 +338,18 @@ def _start(problem: Problem, init: Init | Begun | Factors | State) -> tuple[Fact
 
 
 def _plain(x: Any) -> Any:
-    """Return a 0-d array as a Python number, and anything else as it is."""
+    """Return a 0-d array as a Python number, and anything else unchanged."""
     if getattr(x, "ndim", None) != 0:
         return x
     return complex(x) if is_complex(x) else plain_float(x)
 
 
 class _Seen:
-    """The iterates of a run that it may be rolled back to.
+    """The iterates to which a run may be rolled back.
 
-    Where the threshold of a loss moves, values of different iterates are not comparable: the
-    kept iterates are then evaluated again with the newest threshold. After the first ten, every
-    tenth is kept.
+    If the threshold of a loss moves, values of different iterates are not comparable, so the kept
+    iterates are evaluated again with the latest threshold. After the first ten, every tenth is
+    kept.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -363,7 +362,7 @@ class _Seen:
         return self.lowest is not None or bool(self.kept)
 
     def add(self, state: State, n: int, value: float) -> None:
-        """Take note of the n-th iterate, and of its loss."""
+        """Record the n-th iterate and its loss."""
         if not self.problem.comparable:
             if n <= 10 or n % 10 == 0:
                 self.kept.append((state.t, state.factors, state.memory))
@@ -371,7 +370,7 @@ class _Seen:
             self.lowest, self.least = state, value
 
     def best(self, last: State) -> State:
-        """Return the best of them and of the last finite one."""
+        """Return the best of the kept iterates and the last finite one."""
         if self.lowest is not None:
             return self.lowest
         try:

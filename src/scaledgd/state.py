@@ -14,7 +14,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Memory:
-    """What is remembered from one iterate to the next. Each part is read by its owner alone.
+    """What is remembered from one iterate to the next. Only its owner reads each part.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """One iterate: its number, how the problem looks from there, and what is remembered.
+    """One iterate: its number, a view of the problem, and a memory.
 
-    With the problem, a state is all that a run needs to continue; so is a pickled state. It
-    unpacks as (value, pullback).
+    A state, even a pickled one, and the problem are all that a run needs to continue. It unpacks as
+    (value, pullback).
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class State:
     view : View
     memory : Memory
     known : float, optional
-        The loss, where the method has found it out already.
+        The loss, if the method has already computed it.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class State:
 
 
 class Found(tuple[Factors, Any]):
-    """The factors and the memory that a method returns, and the loss if it was computed, too.
+    """The factors and the memory that a method returns, and the loss if it was computed as well.
 
     Parameters
     ----------

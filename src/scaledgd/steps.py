@@ -1,4 +1,4 @@
-"""Step sizes: numbers, schedules, and rules that look along a direction."""
+"""Step sizes: numbers, schedules, and rules that evaluate the objective along a direction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ray:
     smooth : bool
         Whether the objective is smooth.
     remembered : object
-        What the rule returned to be remembered when it was last asked, or None.
+        What the rule asked to remember the last time, or None.
     """
 
     value: Array
@@ -46,7 +46,7 @@ class Ray:
 
 @runtime_checkable
 class StepRule(Protocol):
-    """Chooses a step, and what to remember for the next time."""
+    """Chooses a step, and what to remember for the next one."""
 
     def pick(self, ray: Ray) -> tuple[Number, Any]:
         """Return the step, and what to remember."""
@@ -59,10 +59,10 @@ Step = float | Callable[[int], float] | StepRule
 class polyak:  # noqa: N801  (called like a function, as the other rules are)
     """Polyak's step (f − best) / ⟨g, d⟩, for nonsmooth losses.
 
-    Where the optimal value is not known (``best=None``) the step aims at a level below the
-    best value seen. The gap to that level grows while the values keep up with it, and shrinks by
-    0.7 every second time that they do not. It starts at half of the first value. A step
-    that would raise the value by more than the gap is halved.
+    If the optimal value is unknown (``best=None``), the step aims at a level below the best value
+    so far. The gap to that level grows while values reach it, and shrinks by 0.7 every second time
+    that they do not. It starts at half of the first value. A step that would raise the value by
+    more than the gap is halved.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class polyak:  # noqa: N801  (called like a function, as the other rules are)
         best = min(best, value)
         for _ in range(60 if slope > 0 else 0):
             step = (value - best + gap) / slope
-            # far from convex, aiming too low throws the iterate away
+            # if the loss is far from convex, aiming too low throws the iterate far off
             if float(ray.objective(step)) <= value + gap:
                 return step, (best, gap, failures)
             best, gap = value - 0.5 * (value - best), 0.5 * gap
@@ -151,22 +151,22 @@ def geometric(first: float, ratio: float) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class line_search:  # noqa: N801
-    """A step found by trial, for every operator and loss.
+    """A step size found by trials, for every operator and loss.
 
     For smooth losses it backtracks on the objective of the iterate. The first trial is
     `grow` times the last accepted step. A step is accepted if the objective falls by at least
     `decrease` of what the slope predicts; otherwise the next trial is the minimiser of the
-    parabola through the known values, so that operators which are not normalised cost one or
-    two more evaluations, once. If no step is accepted before the predicted decrease is lost in
-    rounding, the iterate stays where it is. For nonsmooth losses, on which backtracking
-    would jam where many residuals vanish, it is `polyak(best=None)`.
+    parabola through the known values, so operators that are not normalised cost one or two extra
+    evaluations, once. If no step is accepted before the predicted decrease is lost in rounding, the
+    iterate stays where it is. For nonsmooth losses, on which backtracking would get stuck where
+    many residuals vanish, it is `polyak(best=None)`.
 
     Parameters
     ----------
     first : float
         The first trial of a run.
     grow : float, optional
-        None begins with `first` at every iterate.
+        None starts with `first` at every iterate.
     decrease : float in (0, 1)
         The share of the predicted decrease that is required.
     max_trials : int
@@ -239,7 +239,7 @@ def checked_step(step: Any) -> Any:
 
 
 def check_projection(project: Any) -> None:
-    """Raise where a projection is not a function of factors."""
+    """Raise an error if a projection is not a function of factors."""
     if project is not None and not callable(project):
         raise TypeError(f"project must be a function of factors, not {project!r}")
     if getattr(project, "__name__", "") == "incoherence":
@@ -282,7 +282,7 @@ class _Move:
 
 
 def _moves(factors: Factors, step: Any, update: tuple[int, ...] | None) -> list[_Move]:
-    """Return which blocks move by which rule: all by one, or each by its own."""
+    """Return which rule moves which blocks: one for all, or one for each."""
     n, kind = len(factors.blocks), type(factors).__name__
     free = factors.free if update is None else update
     if max(free) >= n:
@@ -298,7 +298,7 @@ def _moves(factors: Factors, step: Any, update: tuple[int, ...] | None) -> list[
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """A way down from a state: a direction, and the value and gradient that it belongs to.
+    """A descent direction from a state, with its value and gradient.
 
     Attributes
     ----------
@@ -309,7 +309,7 @@ class Descent:
     update : tuple of int, optional
         The blocks to move.
     penalty : callable, optional
-        A function of the factors that the objective has besides; its value and gradient.
+        An additional term of the objective: a function of the factors with value and gradient.
     """
 
     state: State
@@ -329,7 +329,7 @@ class Descent:
         return result if self.project is None else self.project(result)
 
     def ray(self, part: tuple[int, ...], remembered: Any) -> Ray:
-        """Return what a step rule sees of it, where some blocks move alone."""
+        """Return the ray that a step rule sees if only some blocks move."""
         state, grads, value = self.state, self.state.gradient, self.state.value
         if self.penalty is not None:
             more, pull = self.penalty(state.factors)
@@ -347,8 +347,8 @@ class Descent:
     def by(self, step: Any, memory: StepMemory | None) -> tuple[Factors, StepMemory | None]:
         """Move by a number, a schedule or a rule; or by one of them for each block.
 
-        With a tuple of steps, a rule sees the direction of its block alone, and the mean of
-        several such moves is made, because together they would go too far.
+        With a tuple of steps, a rule sees only the direction of its block, and the mean of the
+        moves is taken, because together they would go too far.
         """
         moves = _moves(self.state.factors, step, self.update)
         share = max(1, sum(isinstance(move.rule, StepRule) for move in moves))

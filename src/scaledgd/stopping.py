@@ -26,7 +26,7 @@ class Stop:
     reason : str
         Why the run ends, as the beginning of a sentence.
     converged : bool
-        Whether that is convergence.
+        Whether the run has converged.
 
     Examples
     --------
@@ -47,8 +47,8 @@ StoppingRule = Callable[["State", list[Record]], Stop | None]
 def loss_change(tol: float = 1e-9) -> StoppingRule:
     """Stop when the relative change of the loss is below `tol`, or the loss vanishes to rounding.
 
-    It vanishes where it is rounding next to the loss of X = 0. Values of losses whose
-    threshold moves are not comparable: use `gradient_norm` there.
+    It vanishes if it is within rounding of zero, relative to the loss of X = 0. Values of losses
+    whose threshold moves are not comparable: use `gradient_norm` for these.
 
     Parameters
     ----------
@@ -85,18 +85,18 @@ def loss_change(tol: float = 1e-9) -> StoppingRule:
 def gradient_norm(tol: float = 1e-9, update: tuple[int, ...] | None = None) -> StoppingRule:
     """Stop when the scaled gradient is at most `tol` of that of the data alone.
 
-    The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P; it is compared with the same for
-    the gradient at X = 0 pulled back to the same factors. The ratio does not depend on the
-    parameterisation, nor on the scales of the data, the operator or the loss. It does not
-    vanish for `Absolute`, whose subgradients do not. Looked at every third iterate, because
-    it costs as much as a gradient.
+    The norm is √⟨g, P g⟩ with ScaledGD's preconditioner P. It is divided by that of the gradient at
+    X = 0, pulled back to the same factors. The ratio does not depend on the parameterisation, nor
+    on the scales of the data, the operator or the loss. It does not vanish for `Absolute`, because
+    its subgradients do not. It is computed at every third iterate, because it costs as much as a
+    gradient.
 
     Parameters
     ----------
     tol : float
         At least ten times the precision of the data is used.
     update : tuple of int, optional
-        The blocks to look at; give those that the method updates where it was told which.
+        The blocks to consider; give the same as to the method.
 
     Returns
     -------

@@ -50,7 +50,7 @@ def larger(a: Array, b: Any) -> Array:
 def upper_quantile(x: Array) -> Array:
     """Return the 70 % quantile of the |x| that are not zero."""
     n = math.prod(x.shape)
-    # zero is relative to the upper fifth, so that a single huge outlier makes nothing zero
+    # zero is relative to the upper fifth, so that a single huge outlier does not make others zero
     upper = float(backend(x).kth_magnitude(x, max(1, n // 5)))
     clear = n - int(backend(x).within(x, 1e-6 * upper)[1])
     return backend(x).kth_magnitude(x, max(1, round(0.3 * clear)))
@@ -59,7 +59,7 @@ def upper_quantile(x: Array) -> Array:
 def thresholds(start: float, first: float, ratio: float) -> Callable[[int], float]:
     """Return the schedule of tensor robust PCA: ζ₀ = start, then ζ_t = first · ratio^(t−1).
 
-    The theorem asks for ‖X⋆‖_∞ ≤ start ≤ 2‖X⋆‖_∞, first = 8 √(μ³ r₁r₂r₃ / n₁n₂n₃) σ_min(X⋆) and
+    The theorem requires ‖X⋆‖_∞ ≤ start ≤ 2‖X⋆‖_∞, first = 8 √(μ³ r₁r₂r₃ / n₁n₂n₃) σ_min(X⋆) and
     ratio = 1 − 0.45 step; start = first = ‖X⋆‖_∞ takes fewer iterations.
 
     Parameters
@@ -89,12 +89,12 @@ def thresholds(start: float, first: float, ratio: float) -> Callable[[int], floa
 
 @dataclass(frozen=True)
 class median_threshold:  # noqa: N801  (reads as a verb's argument, like the step rules)
-    """ζ_t = max(multiple · σ̂_t, ratio · ζ_{t−1}): a robust scale of the residual, no oracle.
+    """ζ_t = max(multiple · σ̂_t, ratio · ζ_{t−1}): a robust scale of the residual.
 
     σ̂ = 1.4826 · median|r| estimates the standard deviation of the clean part of a residual,
-    whatever a minority of gross errors does; `ratio` keeps the threshold from collapsing
-    faster than the iteration converges. At first, where the residual is the data, σ̂ comes
-    from the 70 % quantile of the values that are not zero, because most of them may be zero.
+    whatever a minority of gross errors does; `ratio` keeps the threshold from falling faster than
+    the iteration converges. At first, when the residual is the data, σ̂ comes from the 70 %
+    quantile of the nonzero values, because most values may be zero.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class median_threshold:  # noqa: N801  (reads as a verb's argument, like the ste
         Above 1 − step, the rate of ScaledGD: 0.8 suits its default steps, 0.7 a step of 0.4
         or more.
     first : float, optional
-        The least that the first threshold may be.
+        Lower bound of the first threshold.
 
     Examples
     --------

@@ -17,7 +17,7 @@ class Objective(BaseObjective):
         self.rank, self.truth = rank, truth
 
     def get_objective(self):
-        """Return what solvers are told."""
+        """Return the arguments of the solvers."""
         entries = {"rows": self.rows, "columns": self.columns, "values": self.values}
         return {**entries, "shape": self.truth.shape, "rank": self.rank}
 

@@ -16,7 +16,7 @@ class Objective(BaseObjective):
         self.Y, self.rank, self.truth = Y, rank, truth
 
     def get_objective(self):
-        """Return what solvers are told."""
+        """Return the arguments of the solvers."""
         return {"Y": self.Y, "rank": self.rank}
 
     def get_one_result(self):

@@ -19,7 +19,7 @@ INSTALL = 'pip install "scaledgd[cli]"'
 
 def main() -> None:
     """Run the command of ``sys.argv``, and exit with its code."""
-    if sys.argv[1:] == ["--version"]:  # in less time than the option parser takes to import
+    if sys.argv[1:] == ["--version"]:  # faster than importing the option parser
         print(f"scaledgd {__version__}")
         sys.exit(0)
     try:

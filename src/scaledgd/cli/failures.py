@@ -35,7 +35,7 @@ REWORDED = (
     (r"; number only those that have an entry, .*", "; renumber the rows or columns"),
     (r"divide (X|values) by a constant", "use another unit"),
 )
-"""Advice of the library, and what it is on the command line."""
+"""Advice in messages of the library, and its counterpart on the command line."""
 
 
 def reworded(message: str) -> str:

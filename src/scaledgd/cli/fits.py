@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Array = Any
 
 LARGE = 1_000_000
-"""Cells above which one fit is made, without the held-out cells."""
+"""Number of cells above which there is only one fit, without the held-out cells."""
 HELD_OUT = 100_000
 """Largest number of cells that are held out."""
 FEWEST = 50
@@ -52,16 +52,16 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """Cells that a fit did not see, what it made of them, and what column means would have.
+    """Cells that a fit did not see, its estimates of them, and the column means.
 
     Attributes
     ----------
     truth, estimate, plain : float arrays of shape (cells,)
         In the units of the data.
     columns : integer array of shape (cells,)
-        The column of each cell; of tensors, the fibre along mode 0.
+        The column of each cell; for tensors, the fibre along mode 0.
     offset, scale : float arrays of shape (cells,), or numbers
-        Of the columns of the cells, where errors of all columns count equally.
+        Of the columns of the cells, if errors of all columns count equally.
     """
 
     truth: Array
@@ -105,7 +105,7 @@ def _rms(x: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, how good it is, and what it warned of.
+    """A model, its accuracy, and its warnings.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Fitted:
     warnings : tuple of str
     clip : pair of numbers or None, optional
     apart : bool
-        Whether the held-out cells were those of another fit, and the model saw them all.
+        Whether the accuracy is that of another fit, and the model saw all cells.
     """
 
     model: Any
@@ -134,8 +134,8 @@ class Fitted:
     def standardised(self) -> bool:
         """Whether errors are given in standard deviations of the columns.
 
-        Where columns are alike, errors in the units of the data say more, whatever the units
-        of the fit were.
+        If columns are alike, errors in the units of the data say more, whatever the units of the
+        fit.
         """
         from ..estimators.units import unlike_columns
 
@@ -156,7 +156,7 @@ class Fitted:
         L, R, b, c = m.factors_.L, m.factors_.R, m.row_offset_, m.column_offset_
         typical = R.mean(axis=0), c.mean()
         if units is not None:
-            # a typical column is one in common units
+            # the typical column is in common units
             scale, offset = np.median(units.scale), np.median(units.offset)
             plain = (R / units.scale[:, None]).mean(axis=0)
             typical = plain * scale, ((c - units.offset) / units.scale).mean() * scale + offset
@@ -167,7 +167,7 @@ class Fitted:
 
     @cached_property
     def smooth(self) -> str:
-        """Along which side the model relates neighbours: "rows", "columns" or "none"."""
+        """The side along which the model relates neighbours: "rows", "columns" or "none"."""
         from ..estimators.timed_model import TimedModel
 
         known = self.model._model
@@ -194,7 +194,7 @@ class Fitted:
         Parameters
         ----------
         X : array
-            Something is known of every row, unless neighbouring rows are alike.
+            Every row has a value, unless neighbouring rows are alike.
         times : datetime64 array of shape (rows,), optional
             If the model knows times.
         """
@@ -202,7 +202,7 @@ class Fitted:
 
     @cached_property
     def typical(self) -> Array:
-        """The row, or slice of a tensor, to return if nothing is known of one."""
+        """The row, or slice of a tensor, to return for an empty one."""
         shape = self.model.factors_.shape
         if len(shape) > 2 or self.smooth != "none":
             return self._clipped(self.model.reconstruct().mean(axis=0))
@@ -230,12 +230,12 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Cleaned(Fitted):
-    """A model of what is low-rank, and how far off a cell may be.
+    """A model of the low-rank part, and how far off a cell may be.
 
     Attributes
     ----------
     failed : str
-        Why errors cannot be told from the rest, or "". The model then knows of none.
+        Why errors cannot be told from the rest, or "". The model then has no outliers.
     """
 
     failed: str = ""
@@ -322,14 +322,14 @@ def _parted(
     from ..estimators.local_observations import LocalObservations
 
     kept = ~hidden
-    # 64-bit indices, as the estimators want them, so that they make no copy
+    # 64-bit indices, which the estimators use without a copy
     index = tuple(i[kept].astype(np.int64) for i in observed.coordinates)
     known = LocalObservations(index, observed.y[kept], observed.shape, None, observed.stamps)
     return known, observed.some(np.flatnonzero(hidden))
 
 
 def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
-    """Return a model of what is low-rank in a table or tensor with gross errors."""
+    """Return a model of the low-rank part of a table or tensor with gross errors."""
     from ..estimators import RobustPCA, TensorRobustPCA
     from ..estimators.diagnostics import too_many_rejected
 
@@ -357,7 +357,7 @@ def clean(data: LocalObservations | Array, settings: Settings) -> Cleaned:
 
 
 def _too_large_a_rank(settings: Settings, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Say so if a rank is larger than any of a table can be."""
+    """Warn if a rank is larger than the table allows."""
     most = min(shape)
     if len(shape) > 2 or not isinstance(settings.rank, int) or settings.rank <= most:
         return ()
@@ -386,7 +386,7 @@ def _fitted(known: LocalObservations, settings: Settings) -> tuple[Any, tuple[st
 
 
 def _for_gpu() -> tuple[Any, Any]:
-    """Return what moves an array to the GPU, and what prepares one to be sent there."""
+    """Return functions that move an array to the GPU, and that prepare one to be sent there."""
     try:
         import torch
     except ImportError:
@@ -410,7 +410,7 @@ def _fit(model: Any, data: LocalObservations | Array, device: str = "cpu") -> No
                     "--date none"
                 )
             else:
-                # of tables, what does not fit on the GPU is streamed
+                # tables that do not fit on the GPU are streamed
                 ready = pinned if len(data.shape) == 2 else moved
                 model.fit_entries(tuple(map(ready, data.coordinates)), ready(data.y), data.shape)
             brought_to_host(model)
@@ -436,17 +436,19 @@ def _framed(values: Array, times: Array | None) -> Any:
 
 
 def _quietly(work: Callable[[], None]) -> tuple[str, ...]:
-    """Do some work, and return the warnings that it raised."""
+    """Call a function, and return its result and the warnings that it raised."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()
     said = dict.fromkeys(reworded(str(w.message)) for w in caught)
-    # the command says itself what it does with empty rows
+    # the command itself says what it does with empty rows
     return tuple(text for text in said if "rows have no observation" not in text)
 
 
 def _as_found(model: Any, settings: Settings) -> Settings:
-    """Return settings for the same fit without choosing offsets again; what grew grows again."""
+    """Return settings for the same fit without choosing offsets again; a rank that grew grows
+    again.
+    """
     from ..estimators.timed_model import TimedModel
 
     if isinstance(model.rank_, tuple):
@@ -455,7 +457,7 @@ def _as_found(model: Any, settings: Settings) -> Settings:
     if settings.smooth != "none" and isinstance(model._model, TimedModel):
         return settings
     if units is not None and units.scaled:
-        return settings  # units that were chosen have no name to ask for
+        return settings  # chosen units have no option
     return replace(settings, center=model.center_, scale=model.scale_)
 
 
@@ -463,7 +465,9 @@ def _as_found(model: Any, settings: Settings) -> Settings:
 
 
 def _hidden(observed: LocalObservations, settings: Settings) -> Array | None:
-    """Which cells are held out: like those missing. Every row and every column keeps one."""
+    """Return which cells are held out: they resemble the missing ones. Every row and column keeps
+    one.
+    """
     from ..estimators.holes import held_out
 
     count = min(int(settings.hold_out * observed.size), HELD_OUT)
@@ -487,5 +491,5 @@ def _column_means(known: LocalObservations) -> Array:
 
 
 def _columns(data: LocalObservations) -> Array:
-    """The number of the column of every cell; of tensors, of the fibre along mode 0."""
+    """The column of every cell; for tensors, the fibre along mode 0."""
     return numbered(data.coordinates, data.shape, skip=0)

@@ -12,7 +12,7 @@ from .readers.batches import Progress
 
 @contextlib.contextmanager
 def progress_bar(stage: str, verbose: int) -> Iterator[Progress]:
-    """Show how far a stage is; yield a function that takes the share that is done."""
+    """Show the progress of a stage; yield a function that takes the completed share."""
     began = time.perf_counter()
     with display("scaledgd", verbose) as bar:
 

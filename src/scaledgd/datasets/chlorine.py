@@ -29,7 +29,7 @@ class Chlorine:
     minutes : int array of shape (180,)
         Minutes since the first step of the simulation or the file.
     source : str
-        Whether this is the simulation or a file, and which part of it, in words.
+        Whether this is the simulation or a file, and which part of it.
 
     Examples
     --------

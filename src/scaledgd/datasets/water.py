@@ -21,7 +21,7 @@ class Water:
     X : float64 array of shape (336, 60)
         Chlorine in mg/L, time × sensor.
     times : datetime64 array of shape (336,)
-        Every hour, from a Monday.
+        Every hour, starting on a Monday.
     sensors : tuple of 60 str
         Junctions of the network.
     source : str
@@ -41,7 +41,7 @@ class Water:
     source: str
 
     def frame(self) -> Any:
-        """Return the readings as a frame of pandas whose index is the times.
+        """Return the readings as a pandas frame whose index holds the times.
 
         Returns
         -------

@@ -63,10 +63,10 @@ SIDES = ("auto", "none", "rows", "columns", "both")
 
 @contextlib.contextmanager
 def all_or_nothing(estimator: E) -> Iterator[E]:
-    """Give a copy of an estimator to fit, which replaces the estimator in the end.
+    """Yield a copy of an estimator to fit, which replaces the estimator at the end.
 
-    The estimator changes completely or not at all: when the fit is done, or when Ctrl-C ended it
-    with an iterate that is worth keeping.
+    The estimator changes completely or not at all: when the fit is complete, or when Ctrl-C ended
+    it at an iterate worth keeping.
     """
     work = object.__new__(type(estimator))
     work.__dict__ = dict(estimator.__dict__)
@@ -92,9 +92,9 @@ def _described(value: Any) -> str:
 class LowRankEstimator(CallbackSupport, BaseEstimator):
     """Parameters that mean the same for every estimator, and how a fit is carried out.
 
-    A subclass says how it splits its data (`_split`, `_joined`), how it fits (`_search`), what an
-    iterate amounts to if the fit is cut short (`_salvaged`), what is left if it is cut short
-    before there is an iterate (`_blank`), and how the model is built (`_modelled`).
+    A subclass says how it splits its data (`_split`, `_joined`), how it fits (`_search`), what
+    result an interrupted fit returns (`_salvaged`; `_blank` before the first iterate), and how the
+    model is built (`_modelled`).
     """
 
     rank: Any = field(default="auto", metadata=SHAPES)
@@ -184,7 +184,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             raise ValueError(f"clip must be a pair (lo, hi), not {self.clip!r}") from None
         except OverflowError:
             raise ValueError(
-                "clip holds an integer that is too large to be a number of double precision"
+                "clip holds an integer that is too large for double precision"
             ) from None
 
     def _clipped(self, values: Array) -> Array:
@@ -199,7 +199,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _fit(
         self, fresh: Any, kind: Kind, again: bool = False, X: Any = None, y: Any = None
     ) -> None:
-        """Fit data that were read; if `again`, continue from the earlier fit with more data."""
+        """Fit the data; if `again`, continue from the earlier fit with more data."""
         again = again and self.__sklearn_is_fitted__()
         drawn = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         journal = Journal(self.checkpoint, self._about(fresh, again, drawn))
@@ -242,7 +242,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
                 session.interrupted()
                 self._conclude(self._modelled(found, known), held, kind)
             self._finish(session.outcome, stopped is None)
-            session.shared.watch = None  # knows the session: a circle that would keep the data
+            session.shared.watch = None  # a cycle that would keep the data alive
         if stopped is None:
             journal.finish()
         elif self.interrupt == "raise":
@@ -250,7 +250,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             raise stopped
 
     def _keeps_model(self, session: Session, again: bool) -> bool:
-        """Whether an interrupted fit leaves the model that was there.
+        """Whether an interrupted fit keeps the previous model.
 
         A warm-started fit can only resume from its own start, and a fit that has hardly begun
         must not replace an existing model.
@@ -260,7 +260,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         return resumable or (self.__sklearn_is_fitted__() and not begun)
 
     def _about(self, fresh: Any, again: bool, seed: int) -> dict[str, Any]:
-        """Return what a checkpoint must agree with."""
+        """Return what identifies the fit; a checkpoint must agree with it."""
         if self.checkpoint is None:
             return {}
         fixed = [f.name for f in fields(self) if not f.metadata.get("resumable")]
@@ -275,7 +275,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
     @contextlib.contextmanager
     def _callbacks(self, X: Any, y: Any) -> Iterator[Any]:
-        """Give the context of scikit-learn's callbacks, or None if there are none."""
+        """Yield the context of scikit-learn's callbacks, or None if there are none."""
         if not getattr(self, "_skl_callbacks", None):
             yield None
             return
@@ -285,7 +285,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         context.call_on_fit_task_end(estimator=self, X=X, y=y)
 
     def _watch(self, shown: Any, context: Any, known: Any, kind: Kind, X: Any, y: Any) -> Any:
-        """Return what looks at every iterate: progress, and scikit-learn's callbacks."""
+        """Return the function to call at every iterate: progress, and scikit-learn's callbacks."""
 
         def ended(session: Session) -> Any:
             other = copy.copy(self)
@@ -311,11 +311,11 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         return watch
 
     def _blas_threads(self, known: Any) -> int | None:
-        """Return 1 if the kernels do the work and leave only small products to the BLAS."""
+        """Return 1 if the kernels do the work, and only small products are left to the BLAS."""
         return None
 
     def _threads(self, blas: int | None = None) -> contextlib.AbstractContextManager[None]:
-        """Limit threads to `n_jobs`, and those of the BLAS to fewer if that is faster."""
+        """Limit threads to `n_jobs`, and BLAS threads to fewer if that is faster."""
         jobs = None
         if self.n_jobs is not None:
             from joblib import effective_n_jobs
@@ -324,7 +324,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         return limited(jobs if blas is None else blas, jobs)
 
     def _conclude(self, model: Any, held: Any, kind: Kind) -> None:
-        """Take over a model, and what was held out for conformal intervals."""
+        """Set the model, and the entries held out for conformal intervals."""
         self._kind = kind
         self._publish(model)
 
@@ -339,7 +339,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _finish(self, outcome: Outcome, loud: bool) -> None:
         doubt = against(self._model.trail) if loud else ""
         if doubt:
-            # offsets in place of a fit have converged, whatever became of that
+            # offsets that replace a fit have converged, whether or not the fit did
             plain = doubt != DOUBT
             status = doubt if plain else f"{outcome.status}; {doubt}"
             outcome = replace(outcome, converged=plain or outcome.converged, status=status)
@@ -358,23 +358,23 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     # ---- questions to a fitted model
 
     def predict_entries(self, index: tuple[Array, ...], return_std: bool = False) -> Any:
-        """Return the estimate at coordinates, without forming the whole.
+        """Return the estimate at coordinates, without forming the whole array.
 
         Parameters
         ----------
         index : tuple of integer arrays, one per mode, each of shape (m,)
-            Dask arrays give a lazy answer in their chunks. A model of a frame of labels also
-            takes a frame with those of rows and columns.
+            Dask arrays give a lazy result with the same chunks. A model that was fitted to a frame
+            with labels also accepts a frame with the labels of rows and columns.
         return_std : bool
             Also return standard errors of the estimates. They hold if the model is right: the
             data are low-rank, and the noise is independent with variance `noise_variance_`.
-            `interval` with ``kind="conformal"`` does not depend on the model. The bias of a
-            ridge that was given is included.
+            `interval` with ``kind="conformal"`` does not depend on the model. The bias of a given
+            ridge is included.
 
         Returns
         -------
         values : array of shape (m,)
-        std : array of shape (m,), if asked for
+        std : array of shape (m,), if requested
         """
         if any_dask(index):
             from ..distributed.lazy import predicted
@@ -395,7 +395,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
             index = numbers(self, index)
         if isinstance(index, (tuple, list)):
-            example = self.factors_.blocks[-1]  # the first may be elsewhere
+            example = self.factors_.blocks[-1]  # the first may be on other machines
             xp, there = array_namespace(example), device(example)
             given = list(map(taken_in, index))
             if not all(is_torch_array(i) and is_torch_array(example) and i.ndim for i in given):
@@ -420,8 +420,8 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
         The file is a zip of arrays and JSON without pickle, which `numpy.load` opens too. It has
         a checksum over every byte, and is replaced atomically. It contains the data of the fit,
-        which `partial_fit` and intervals need. A model whose factor stays distributed is written
-        into a folder of such files, the factor in parts.
+        which `partial_fit` and intervals need. A model with a distributed factor is written as a
+        folder of such files, with the factor in parts.
 
         Parameters
         ----------

@@ -48,58 +48,60 @@ CHOICES = (
 """Candidates, simple ones first."""
 
 LARGE = 300_000
-"""Number of entries above which the rank is chosen on the densest part, of at most so many."""
+"""Largest number of entries on which a rank is chosen; of more, the densest part is used."""
 
 FEW = 50_000
-"""Entries that offsets and scales of larger tables are chosen on."""
+"""Number of entries on which offsets and scales of larger tables are chosen."""
 
 FEWEST = 50
 """Number of entries below which none are held out."""
 
 ENOUGH = 600
-"""Held-out entries that are enough to judge by."""
+"""Number of held-out entries that is enough to decide."""
 
 LARGEST_RANK = 60
 """Largest rank that rank="auto" considers."""
 
 LARGEST_IN_TIME = 30
-"""Largest rank that it considers beside own series of columns, which explain the rest."""
+"""Largest rank that it considers if columns also have their own series, which explain the rest.
+"""
 
 FIRST_RANK = 10
-"""Largest rank that candidates are compared at."""
+"""Largest rank at which candidates are compared."""
 
 SWEEPS = 20
-"""Sweeps that candidates are compared after, if whole covariances are kept."""
+"""Sweeps after which candidates are compared, with full covariances."""
 
 MOST_SWEEPS = 200
-"""Sweeps of the fit at most."""
+"""Maximum number of sweeps of the fit."""
 
 WORTH = 200_000_000
-"""Numbers that the sweeps of the fit may sum over the entries, beyond a few sweeps."""
+"""Limit on the numbers that the sweeps of a fit sum over the entries, beyond a few sweeps."""
 
 FEW_SWEEPS = 12
-"""Sweeps that candidates are compared after otherwise, and half of those of the fit."""
+"""Sweeps after which candidates are compared otherwise; the fit takes twice as many."""
 
 BRIEF = 8
-"""Sweeps that offsets and scales are compared after on a part of a table, for a given rank."""
+"""Sweeps after which offsets and scales are compared on a part of a table, for a given rank."""
 
 SETTLED = 1e-3
-"""Change of the noise, as a share of it, that ends the fit of a large table."""
+"""Relative change of the noise that ends the fit of a large table."""
 
 EXACT = 1e-8
-"""Share of the mean square of the data below which held-out errors are as good as none."""
+"""Share of the mean square of the data below which held-out errors count as zero."""
 
 NINE_IN_TEN = 2.706
-"""Square that nine in ten of standard normal numbers stay below."""
+"""The 90 % quantile of the square of a standard normal number."""
 
 LEAST_CAUTION = 0.1
-"""Least ratio of squared errors to what is expected: a few held-out errors may be small."""
+"""Lower bound on squared errors over expected ones: a few held-out errors may be small.
+"""
 
 QUIET = 0.02
-"""Share of the variance below which noise is so low that growing may do better."""
+"""Share of noise in the variance below which growing the rank may do better."""
 
 LITTLE = 0.05
-"""Share of the variance above which noise rules out an exact fit."""
+"""Share of noise in the variance above which an exact fit is ruled out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,7 @@ class Reading:
     choice : Choice
     scales : Scales
     trail : list of dict
-        How the rank was found, so far.
+        How the rank has been found so far.
     units : Units, optional
         Units of columns.
     """
@@ -135,7 +137,7 @@ class Reading:
         return values if self.units is None else self.units.undo(values, index[1])
 
     def unit(self, index: tuple[Array, ...]) -> Array:
-        """Return what errors of the factors are multiplied by at coordinates."""
+        """Return the factors that convert errors to the units of the data, at coordinates."""
         xp = array_namespace(index[0])
         unit: Any = self.size
         columns = self.scales.columns
@@ -148,7 +150,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a table is to be fitted.
+    """How to fit a table.
 
     Attributes
     ----------
@@ -158,17 +160,17 @@ class Plan:
     trail : list of dict
         How the rank was found.
     start : {"joint", "grown", "offsets", "smooth", "series", "exact"}
-        How the fit begins: with all columns at once, with one more at a time, or without any.
-        "smooth" is "joint", and then neighbours in time; "series" knows nothing but time.
-        "exact" has reproduced the data, and is complete.
+        How the fit starts: with all columns at once, with one more at a time, or with none.
+        "smooth" is "joint" followed by a model of time; "series" uses time only. "exact" has
+        reproduced the data, and is complete.
     mode : int
-        Along which neighbours are alike.
+        The mode along which neighbours are alike.
     caution : float
-        By how much errors of new observations are larger than the model says, squared.
+        How much larger squared errors of new observations are than the model says, as a factor.
     brief : bool
-        Whether few sweeps are enough to compare it: for offsets and scales alone.
+        Whether few sweeps are enough, because only offsets and scales are compared.
     standard : bool
-        Whether columns are standardised first, and have a noise of their own.
+        Whether columns are standardised first, and each has its own noise level.
     begun : State, optional
         A fit to most of the data, to continue from.
     """
@@ -195,7 +197,7 @@ class Plan:
         ----------
         data : LocalObservations
         quick : bool
-            For a candidate, and not for the fit.
+            Whether it is for a candidate, not for the final fit.
         """
         how = Joint(self.rank, columns=self._own_noise(data))
         if not whole_covariances(data, self.rank):
@@ -209,7 +211,7 @@ class Plan:
         return replace(how, sweeps=sweeps)
 
     def _own_noise(self, data: LocalObservations) -> bool:
-        """Whether columns have a noise of their own."""
+        """Whether each column has its own noise level."""
         return narrow(data) and not self.choice.rows and self.choice.scale == "none"
 
     def prepared(self, data: LocalObservations) -> tuple[Reading, LocalObservations, Bordered]:
@@ -221,7 +223,7 @@ class Plan:
         scale = scales(normal, self.choice)
         own = self._own_noise(data)
         if units is not None or own:
-            scale = replace(scale, mean=0.0)  # units or offsets of columns take it away
+            scale = replace(scale, mean=0.0)  # units or offsets of columns remove it
         reading = Reading(size, self.choice, scale, list(self.trail), units)
         blank = empty(normal, self.choice, scale)
         if units is not None and blank.v is not None:
@@ -235,21 +237,21 @@ class Plan:
 
 
 def plain_side(side: str) -> str:
-    """Return the sides that are centred or scaled when nothing is chosen."""
+    """Return the sides that are centred or scaled by default."""
     return "none" if side == "auto" else side
 
 
 def candidates(data: LocalObservations, center: str, scale: str, unlike: bool) -> tuple[Plan, ...]:
-    """Return the offsets and scales that agree with what was asked for, simple ones first.
+    """Return the offsets and scales that agree with the parameters, simple ones first.
 
-    "auto" agrees with all. Columns of a narrow table, or of very unlike scale, are standardised.
+    "auto" agrees with all. Columns of a narrow table, or of very different scale, are standardised.
 
     Parameters
     ----------
     data : LocalObservations
     center, scale : {"auto", "none", "rows", "columns", "both"}
     unlike : bool
-        Whether columns have very unlike scales.
+        Whether columns have very different scales.
     """
     sides = [
         choice
@@ -268,7 +270,7 @@ def candidates(data: LocalObservations, center: str, scale: str, unlike: bool) -
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """A fit to a part of the entries, and how it did on the others.
+    """A fit to a part of the entries, and its errors on the others.
 
     Attributes
     ----------
@@ -279,7 +281,7 @@ class Tried:
     full : bool
         Whether all columns are needed.
     surprise : array, optional
-        Squared errors over the variances that the fit expects.
+        Squared errors divided by the variances that the fit expects.
     reading : Reading, optional
         How the factors of the state map to the data.
     """
@@ -294,12 +296,12 @@ class Tried:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A way to fit, and how it did on as many parts of the held-out entries as were needed.
+    """A candidate, and its errors on as many held-out parts as were needed.
 
     Attributes
     ----------
     plan : Plan
-        What follows from it for the fit.
+        The plan of the final fit that follows from it.
     tried : Plan
     parts : list of Tried
     """
@@ -314,7 +316,7 @@ class Candidate:
         return self.parts[0].state
 
     def errors(self, count: int | None = None) -> Array:
-        """Return the squared errors of some parts, or of all that there are."""
+        """Return the squared errors on some parts, or on all of them."""
         errors = [part.errors for part in self.parts[:count]]
         return array_namespace(*errors).concat(errors)
 
@@ -325,7 +327,7 @@ class Candidate:
 
     @property
     def caution(self) -> float:
-        """By how much squared errors are larger than expected, or 1."""
+        """The factor by which squared errors exceed expectation; 1 if unknown."""
         known = [part.surprise for part in self.parts if part.surprise is not None]
         return _caution(array_namespace(*known).concat(known)) if known else 1.0
 
@@ -340,13 +342,13 @@ def choose(
     modes: tuple[int, ...] = (),
     exact: Callable[[], State | None] = lambda: None,
 ) -> Plan:
-    """Choose offsets, scales, rank and start: what predicts held-out entries best.
+    """Choose the offsets, scales, rank and start that predict held-out entries best.
 
     Candidates are fitted to most of the entries. A more complex one replaces a simpler one if
     it predicts the others better, by more than chance. Offsets and scales are compared at a
-    modest rank, then the best of them with neighbours in time and at larger ranks. Where there
-    is little noise, growing the rank is a candidate too. Large tables are judged by their
-    densest part.
+    modest rank, then the best of them with neighbours in time and at larger ranks. If there is
+    little noise, growing the rank is a candidate too. Large tables are judged by their densest
+    part.
 
     Parameters
     ----------
@@ -356,15 +358,15 @@ def choose(
     plans : tuple of Plan
         Offsets and scales, simple ones first.
     unlike : bool
-        Whether columns have very unlike scales, so that errors count in units of the columns.
+        Whether columns have very different scales, so that errors count in units of the columns.
     seed : int
     most : int, optional
         The largest rank; by default what the data can determine.
     modes : tuple of int
-        Along which neighbours may be alike.
+        The modes along which neighbours may be alike.
     exact : callable
-        Returns a fit that reproduces the data, if there is one. It is asked where the first
-        candidate leaves little noise, or where there are too few entries to tell.
+        Returns a fit that reproduces the data, if there is one. It is called if the first candidate
+        leaves little noise, or if there are too few entries to tell.
 
     Returns
     -------
@@ -373,7 +375,7 @@ def choose(
     whole, slim, given, in_part = data, narrow(data), most, data.size > LARGE
     large = LARGE if given is None else FEW
     if in_part:
-        # what follows each other in time must stay together
+        # neighbours in time must stay together
         data = stretch(data, modes[0], large, seed) if modes else data.core(large, seed)
     data = data.on_host()
     if most is None:
@@ -390,8 +392,8 @@ def choose(
         rank = most if pairs else min(most, data.size // (2 * sum(data.shape)))
         return replace(plans[-1] if slim or len(plans) == 1 else plans[1], rank=rank)
     contest = _Contest(session, data, pairs, unlike, whole is data)
-    # a part of a table whose counts are even has fewer entries per row and column than the whole
-    # has, and cannot tell that the low-rank part is worth nothing
+    # if counts are even, a part has fewer entries per row and column than the whole table, and
+    # cannot show that the low-rank part is worthless
     sparser = data.size * sum(whole.shape) < 0.8 * whole.size * sum(data.shape)
     brief = in_part and given is not None and not slim
     first = tuple(replace(plan, rank=min(most, FIRST_RANK), brief=brief) for plan in plans)
@@ -408,7 +410,7 @@ def choose(
                 return reproduced(state, given)
         if contest.over:
             break
-    # a part of a large table does not tell how much of a large rank the whole supports
+    # a part of a large table does not show how large a rank the whole supports
     open_ended = given is None or (not in_part and most > LARGEST_RANK)
     if not open_ended:
         contest.resize(most)
@@ -427,7 +429,7 @@ def choose(
     plan = replace(best.plan, trail=trail, caution=best.caution)
     joint = plan.start == "joint"
     if not in_part:
-        # a fit with noise of columns ends where it begins to: best with all of the entries
+        # the result of a fit with noise per column depends on its start: start with all entries
         return replace(plan, begun=best.state) if joint and open_ended and not slim else plan
     rank = plan.rank if given is None or not joint else given
     if joint and given is None:
@@ -440,7 +442,7 @@ def choose(
 def _briefly(
     session: Session, data: LocalObservations, plans: tuple[Plan, ...], unlike: bool, seed: int
 ) -> _Contest:
-    """Compare offsets and scales on a few entries: the rank needs more, they do not."""
+    """Compare offsets and scales on few entries, which are not enough to choose the rank."""
     contest = _Contest(session, data, data.split(0.1, seed, 1), unlike, False)
     for plan in plans:
         contest.enter(replace(plan, brief=True))
@@ -448,22 +450,22 @@ def _briefly(
 
 
 def reproduced(state: State | None, rank: int | None) -> Plan:
-    """Return what is left to do once a fit reproduces the data: nothing."""
+    """Return the plan for a fit that reproduces the data: nothing is left to do."""
     trail = [{"rank": rank, "why": "the data are reproduced"}]
     return Plan(Choice(), 0, trail, "exact", begun=state)
 
 
 def only_noise_left(state: State, rank: int) -> Plan:
-    """Return what is left to do once least squares leave nothing but noise: its ridge.
+    """Return the plan if least squares leave nothing but noise: only the ridge is left to find.
 
-    Offsets could explain nothing more, and every row has entries enough to do without them.
+    Offsets could explain nothing more, and every row has enough entries to do without them.
     """
     trail = [{"rank": rank, "why": "given, and leaves nothing but noise"}]
     return Plan(Choice(), rank, trail, begun=state)
 
 
 class _Contest:
-    """Candidates on held-out entries, the best so far, and what became of all of them."""
+    """A comparison of candidates on held-out entries: the best so far, and a record of all."""
 
     def __init__(
         self,
@@ -474,11 +476,12 @@ class _Contest:
         readable: bool,
     ) -> None:
         self.session, self.pairs = session, pairs
-        # iterates of a part are no model of the whole, and those on the host none on a device
+        # iterates of a part are not models of the whole, and iterates on the host not models on a
+        # device
         self.readable = readable
         self.trail: Trail = []
         self.best: Candidate | None = None
-        # what knows time begins with a fit that does not, which may have been tried before
+        # fits in time start from a fit without time, which may have been tried before
         self.plain: dict[tuple[Any, ...], State] = {}
         xp = array_namespace(data.example)
         self.unit: Array = data.magnitude() + xp.zeros_like(data.counts(1))
@@ -492,7 +495,7 @@ class _Contest:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more need be tried: the data are explained, or time is up."""
+        """Whether the search is over: the data are explained, or time is up."""
         if self.session.out_of_time:
             return True
         return self.best is not None and self.best.mean <= EXACT * self._squares
@@ -503,7 +506,7 @@ class _Contest:
         return self.pairs[0][0].standardised((None, self.unit)).mean_square()
 
     def enter(self, plan: Plan) -> bool:
-        """Try a candidate; return whether it is the best one now."""
+        """Try a candidate; return whether it is now the best one."""
         if self.best is not None and self.session.out_of_time:
             return False
         began = time.perf_counter()
@@ -526,7 +529,7 @@ class _Contest:
         return better
 
     def _better(self, new: Candidate, than: Candidate) -> bool:
-        """Whether a candidate predicts better; parts are held out until that is settled."""
+        """Whether a candidate predicts better; more parts are held out until that is clear."""
         for k in range(len(self.pairs)):
             for candidate in (new, than):
                 if len(candidate.parts) <= k and self.session.out_of_time:
@@ -538,7 +541,7 @@ class _Contest:
         return better(errors, least)
 
     def _fill(self, candidate: Candidate, part: int) -> None:
-        """Try a candidate on a part, unless it was."""
+        """Try a candidate on a part, unless that has been done."""
         if len(candidate.parts) <= part:
             candidate.parts.append(self._tried(candidate.tried, part))
 
@@ -576,12 +579,12 @@ class _Contest:
         self.best = replace(best, plan=replace(best.plan, rank=rank))
 
     def _lead(self, candidate: Candidate) -> None:
-        """Note the best candidate, which a fit that is cut short ends with."""
+        """Note the best candidate, which an interrupted fit returns."""
         self.best, last = candidate, candidate.parts[-1]
         self.session.with_reading(last.reading).best_so_far(last.state)
 
     def simplify(self) -> None:
-        """Take offsets alone, unless the low-rank part predicts better, by more than chance."""
+        """Choose offsets alone, unless the low-rank part predicts better, by more than chance."""
         best = self.winner
         self.best = None
         self.enter(replace(best.plan, start="offsets"))
@@ -589,7 +592,7 @@ class _Contest:
             self._lead(best)
 
     def vouch(self, plans: tuple[Plan, ...]) -> None:
-        """Try all offsets alone if means of columns predict better."""
+        """Try all offsets alone if column means predict better."""
         for k in range(len(self.pairs)):
             if self.session.out_of_time:
                 return
@@ -602,7 +605,7 @@ class _Contest:
                 self.enter(replace(plan, start="offsets"))
 
     def doubted(self, data: LocalObservations) -> Trail:
-        """Return the trail, and a doubt if means predict better where all columns count alike."""
+        """Return the trail, with a doubt if means predict better when all columns count equally."""
         if self.session.out_of_time:
             return self.trail
         if self.winner.plan.start == "offsets":
@@ -616,11 +619,11 @@ class _Contest:
         return [*self.trail, {"rank": table_factors(self.winner.state).rank, "why": DOUBT}]
 
     def _means(self, count: int) -> Array:
-        """The squared errors of means of columns, at some parts of the held-out entries."""
+        """The squared errors of column means on some of the held-out parts."""
         return middle_errors(self.pairs[:count], self.unit)
 
     def smooth(self, modes: tuple[int, ...]) -> None:
-        """Try what neighbours in time add, and what they tell alone."""
+        """Try neighbours in time, with the low-rank part and alone."""
         for mode in modes:
             if self.over:
                 return
@@ -633,7 +636,7 @@ class _Contest:
             self.enter(replace(plan, start="series"))
 
     def grow(self, most: int) -> None:
-        """Try to grow the rank, where there is so little noise that it may do better."""
+        """Try to grow the rank, if noise is so low that this may do better."""
         if self.over or noise_share(self.winner.state) > QUIET:
             return
         self.enter(replace(self.winner.plan, start="grown", rank=most))
@@ -649,12 +652,12 @@ def _tried(
     reading: Reading,
     before: State | None = None,
 ) -> Tried:
-    """Fit as planned, or continue from a fit that does not know time, and judge."""
+    """Fit as planned, or continue from a fit without time, and judge the result."""
     if plan.start in ("grown", "offsets"):
         path = begin(session, fit, blank, judge)
         if plan.start == "grown":
             path = grow(session, path, plan.rank, judge)
-            # held-out entries overrule what the fit itself says only if it ends clearly worse
+            # held-out entries overrule the fit's own judgement only if it ends clearly worse
             if path.steps[-1][1] > 1.2 * path.best:
                 plan = replace(plan, rank=path.best_rank)
         return Tried(plan, path.best_errors, path.state)
@@ -678,7 +681,7 @@ def _tried(
 
 
 def _caution(surprise: Array) -> float:
-    """By how much variances must grow for nine in ten of the errors to be as expected."""
+    """The factor by which variances must grow for nine in ten of the errors to be as expected."""
     ordered = array_namespace(surprise).sort(surprise)
     level = min(ordered.shape[0] - 1, math.ceil(0.9 * ordered.shape[0]))
     return max(LEAST_CAUTION, float(ordered[level]) / NINE_IN_TEN)

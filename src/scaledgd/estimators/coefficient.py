@@ -30,21 +30,21 @@ Coefficient = LowRank | Tucker
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36)
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
-"""Candidates, as shares of the ridge that would leave nothing of the coefficient."""
+"""Candidates, as shares of the ridge that would reduce the coefficient to zero."""
 
 FEW = 200
-"""Measurements below which a few that are held out say too little."""
+"""Number of measurements below which a few held-out ones say too little."""
 
-UNJUDGED = "too few to check the coefficient by some of them"
-"""What the trail of such a fit says."""
+UNJUDGED = "too few to check the coefficient on held-out ones"
+"""What the trail says about such a fit."""
 
 WORSE = 1.3
-"""Ratio of held-out errors from which on one is much worse."""
+"""Ratio of held-out errors above which one is much worse."""
 
 
 @dataclass(frozen=True, eq=False)
 class Centred(Around):
-    """Measurements less their mean: what an intercept leaves."""
+    """Measurements minus their mean, which is what an intercept leaves."""
 
     operator: Operator
 
@@ -85,7 +85,7 @@ class CoefficientReading:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Rows of a design, and what was measured with them; y is centred, and about 1 in size.
+    """Rows of a design and their measurements; y is centred, and of size about 1.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ def ranks_of(F: Factors) -> Ranks:
 
 
 def _rank_argument(ranks: Ranks) -> Any:
-    """The rank as starts want it: one integer for a matrix."""
+    """The rank in the form that starts expect: one integer for a matrix."""
     return ranks[0] if len(ranks) == 2 else ranks
 
 
@@ -157,7 +157,7 @@ def fit_coefficient(
     ridge: float,
     start: Factors | None = None,
 ) -> State:
-    """Fit ranks with a ridge, given as a share of the one that would leave nothing."""
+    """Fit ranks with a ridge, a share of the one that would reduce the coefficient to zero."""
     problem = data.problem()
     first = _first_factors(problem, ranks) if start is None else start
     if ridge:
@@ -181,7 +181,7 @@ def _ridges(problem: Observed, F: Factors, share: float) -> tuple[Any, ...]:
     xp = array_namespace(problem.y)
     Z = problem.gradient_at_zero
     if isinstance(F, Tucker):
-        # only the core is held; the factors are nearly orthonormal
+        # only the core is regularised; the factors are nearly orthonormal
         size = float(inner(problem.y, problem.y))
         return (*(None for _ in F.factors), xp.zeros_like(F.core[0, ...]) + share**2 * size)
     whole = Z.array if hasattr(Z, "array") else F.full()
@@ -206,9 +206,9 @@ def choose_coefficient(
     session : Session
     data : Measurements
     wanted : tuple of int, optional
-        Ranks that were given.
+        The given ranks.
     ridge : float, optional
-        A ridge that was given.
+        The given ridge.
     rng : numpy.random.Generator
 
     Returns
@@ -219,7 +219,7 @@ def choose_coefficient(
     """
     m, shape = data.size, data.shape
     order = rng.permutation(m)
-    # of few, all are held out in turn
+    # if there are few, all are held out in turn
     folds = [order[k::5] for k in range(5 if m < FEW else 2)] if m >= 5 else []
     if wanted is not None:
         if ridge is not None:
@@ -256,7 +256,7 @@ def useless(data: Measurements, trail: Trail) -> bool:
 
 
 def unjudged(state: State, data: Measurements, ranks: Ranks) -> bool:
-    """Return whether measurements are so few that those held out say little about a fit.
+    """Return whether there are so few measurements that held-out ones say little about a fit.
 
     A fit that reproduces twice as many as it has degrees of freedom speaks for itself.
 
@@ -279,7 +279,7 @@ def _best(
 ) -> tuple[tuple[Ranks, float], Trail]:
     """Choose ranks and ridge by held-out measurements, a fifth of them, twice.
 
-    Candidates grow in one direction, so none are tried after two that are worse than an earlier
+    Candidates grow in one direction, so the search ends after two that are worse than an earlier
     one, or one that is much worse. Those in the trail were tried before.
     """
     xp, trail = array_namespace(data.y), [] if trail is None else list(trail)
@@ -312,7 +312,7 @@ def _held_out_error(
     ridge: float,
     starts: list[Factors] | None,
 ) -> tuple[float, list[Factors]]:
-    """The mean square error on measurements that were left out, and the fits to the others."""
+    """The mean square error on left-out measurements, and the fits to the others."""
     xp, total, found = array_namespace(data.y), 0.0, []
     for k, test in enumerate(folds):
         fit = data.some(np.setdiff1d(np.arange(data.size), test))

@@ -15,24 +15,24 @@ OUTER = 0.005
 """Share of the errors, the largest ones, that do not decide."""
 
 SEVERAL = 100
-"""Errors that may settle a comparison before all are known."""
+"""Number of errors that may settle a comparison before all are known."""
 
 
 def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
     """Return whether squared errors are smaller than others, by more than chance.
 
-    A few large errors say little of the others, and must not decide: they are cut at the same
-    level for both. But neither may their mean be much larger.
+    A few large errors say little about the others, and must not decide: they are cut at the same
+    level for both. But their mean must not be much larger, either.
 
     Parameters
     ----------
     errors, least : arrays of shape (m,)
         At the same entries.
     gain : float
-        The share of the others that they must be smaller by besides.
+        The share of the others by which they must also be smaller.
     """
     xp = array_namespace(errors)
-    # what is not finite is not better either
+    # errors that are not finite are not better
     if not float(xp.mean(errors)) <= 1.25 * float(xp.mean(least)):
         return False
     less, chance, others = _difference(errors, least)
@@ -48,12 +48,12 @@ def settled(errors: Array, least: Array) -> bool:
         At the same entries.
     """
     less, chance, _ = _difference(errors, least)
-    # a simpler model that is as good stays, so little speaks against one that is not
+    # a simpler model that is as good stays, so little evidence is needed against one that is not
     return errors.shape[0] >= SEVERAL and not -chance <= less <= 3 * chance
 
 
 def _difference(errors: Array, least: Array) -> tuple[float, float, float]:
-    """By how much errors are smaller than others on average, its standard error, and the others."""
+    """How much smaller errors are than others on average, its standard error, the others' mean."""
     xp = array_namespace(errors)
     limit = backend(errors).kth_magnitude(least, max(1, int(OUTER * least.shape[0])))
     few, others = (xp.where(e < limit, e, limit + 0 * e) for e in (errors, least))

@@ -22,29 +22,28 @@ class MatrixCompletion(MatrixEstimator):
     Parameters
     ----------
     rank : "auto" or int
-        An upper bound: components that the data do not support are cut. `rank_` was used.
+        An upper bound: components that the data do not support are cut. `rank_` is the rank used.
     center : {"auto", "none", "rows", "columns", "both"}
         Offsets that are estimated together with the factors. "auto" chooses them on held-out
-        entries, also if a rank is given. There are none if a low-rank matrix alone reproduces
-        the data, or if a rank is given beside a number as the ridge or `non_negative`.
+        entries, even if a rank is given. There are none if a low-rank matrix alone reproduces the
+        data, or if a rank is given together with a number as the ridge or with `non_negative`.
     scale : {"auto", "none", "rows", "columns", "both"}
-        Sides that are divided by their standard deviation. "auto" chooses them together with
-        the offsets. Standardised columns are a candidate for tables with at least twice as many
-        rows as columns, and for columns of very unlike scale.
+        Sides that are divided by their standard deviations. "auto" chooses them together with the
+        offsets. Standardised columns are a candidate for tables with at least twice as many rows as
+        columns, and for columns of very different scale.
     ridge : "auto" or float
-        Learnt from the noise in the residual; or a number: about the size of the noise
-        relative to the data.
+        Learnt from the noise in the residual. A number is about the size of the noise relative to
+        the data.
     outliers : None, "auto" or a fraction
         Whether some of the observed entries are grossly wrong. If so, `rank`, `center` and
         `scale` are chosen as in `RobustPCA`.
     smooth : {"auto", "none", "rows", "columns"}
-        Whether neighbouring rows (or columns) are alike, as they are in time series. They are
-        then related to those before and after, and what the components do not explain of a
-        series is interpolated. "auto" tries it where labels are times or, without such labels,
-        where the data suggest it, and keeps it if it predicts held-out entries better. Times
-        may be irregular.
+        Whether neighbouring rows (or columns) are alike, as in time series. They are then related
+        to those before and after, and the part of a series that the components do not explain is
+        interpolated. "auto" tries it if labels are times or, without such labels, if the data
+        suggest it, and keeps it if it predicts held-out entries better. Times may be irregular.
     clip : (lo, hi), optional
-        Bounds of the estimates that are returned.
+        Bounds of the returned estimates.
     calibrate : float, optional
         The share of the entries to hold out for ``interval(..., kind="conformal")``.
     non_negative : bool
@@ -52,18 +51,18 @@ class MatrixCompletion(MatrixEstimator):
     tol : float
         Relative accuracy of the fit.
     max_iter : int
-        Iterations of a stage at most.
+        Maximum number of iterations of a stage.
     max_time : float, optional
-        Seconds at most, of this fit.
+        Time limit of the fit, in seconds.
     warm_start : bool
-        Begin where the last fit ended.
+        Start where the last fit ended.
     random_state : int, RandomState or None
-        Draws the held-out entries. Offsets and scales that are chosen beside a given rank do
-        not depend on it.
+        Draws the held-out entries. If a rank is given, the choice of offsets and scales does not
+        depend on it.
     n_jobs : int, optional
         The number of threads.
     verbose : int
-        1 shows progress if there is a terminal; 2 also elsewhere, in a line every few seconds.
+        1 shows progress in a terminal; 2 also prints a line every few seconds elsewhere.
     checkpoint : path, optional
         File for the state of the fit, written every few seconds. A fit of the same data with
         the same parameters resumes from it.
@@ -73,9 +72,9 @@ class MatrixCompletion(MatrixEstimator):
     Attributes
     ----------
     factors_ : LowRank
-        The low-rank part. ``reconstruct()`` is offsets + ``factors_.full()``, but the constant in
-        rows and columns whose entries are all equal. A factor of the rows of a Dask collection
-        that is too large for one machine is a Dask array.
+        The low-rank part. ``reconstruct()`` is offsets + ``factors_.full()``, except in rows and
+        columns whose entries are all equal, where it is that constant. The row factor of a Dask
+        collection is a Dask array if it is too large for one machine.
     components_ : array of shape (rank_, n2), orthonormal rows
     singular_values_ : array of shape (rank_,)
     row_offset_, column_offset_ : arrays of shape (n1,) and (n2,)
@@ -85,7 +84,7 @@ class MatrixCompletion(MatrixEstimator):
     noise_variance_ : float
     n_iter_, converged_, status_, history_ : how the fit went
     diagnostics_ : list of str
-        What the data cannot determine, and whether means of columns predict better.
+        What the data do not determine, and whether column means predict better.
     outliers_, threshold_ : if `outliers` is not None
 
     Examples
@@ -125,7 +124,7 @@ class MatrixCompletion(MatrixEstimator):
         Returns
         -------
         filled : array of shape (n, n2)
-            Observed values as they are, estimates elsewhere. Of a Dask array, a lazy one in the
+            Observed values as they are, estimates elsewhere. For a Dask array, a lazy one with the
             same chunks.
         """
         if any_dask(X, observed):
@@ -145,20 +144,20 @@ class RobustPCA(MatrixEstimator):
     Parameters
     ----------
     rank : "auto" or int
-        "auto" finds it together with offsets and noise: components that the data do not
-        support, or that one row or column has to itself, are cut. Of a table that is too large
-        for that, such as a video, it is the rank below a gap in the spectrum of the clean
-        residual. An integer is an upper bound.
+        "auto" finds it together with offsets and noise: components that the data do not support, or
+        that only one row or column has, are cut. For a table that is too large for that, such as a
+        video, it is the rank below a gap in the spectrum of the clean residual. An integer is an
+        upper bound.
     center : {"auto", "none", "rows", "columns", "both"}
-        Offsets, estimated robustly together with the factors. "auto" means those of columns, or
-        none if the entries that are not rejected are reproduced without, or if the table is
-        large.
+        Offsets, estimated robustly together with the factors. "auto" means offsets of columns, or
+        none if the entries that are not rejected can be reproduced without offsets, or if the table
+        is large.
     scale : {"auto", "none", "rows", "columns", "both"}
         "auto" divides columns by a robust deviation if the table gets offsets and has at least
-        twice as many rows as columns, or columns of very unlike scale; otherwise it is "none".
-        Divided columns have noise levels of their own.
+        twice as many rows as columns, or columns of very different scale; otherwise it is "none".
+        Scaled columns have their own noise levels.
     ridge : "auto"
-        Learnt from the noise in what was not rejected.
+        Learnt from the noise in the entries that are not rejected.
     smooth, clip, calibrate, tol, max_iter, max_time, warm_start, random_state, n_jobs
     verbose, checkpoint, interrupt
         As in `MatrixCompletion`.
@@ -166,7 +165,7 @@ class RobustPCA(MatrixEstimator):
     Attributes
     ----------
     outliers_ : scipy.sparse array of shape (n1, n2)
-        X minus the estimate, where that exceeds the threshold.
+        X minus the estimate, where this exceeds the threshold.
     threshold_ : float
         Part of the model: new rows are cleaned with it.
     factors_, components_, singular_values_, row_offset_, column_offset_, rank_, rank_path_

@@ -15,7 +15,7 @@ from .local_observations import LocalObservations
 Array = Any
 
 LARGEST = 20_000_000
-"""Numbers in a core, and in the factors beside it, up to which a Tucker model is made."""
+"""Largest size of a core, and of its factors, for which a Tucker model is made."""
 
 
 def unfolded(data: LocalObservations, mode: int) -> LocalObservations:
@@ -35,7 +35,7 @@ def folds(shape: tuple[int, ...], mode: int, rank: int) -> bool:
 
 
 def folded(F: CP, mode: int, shape: tuple[int, ...]) -> Tucker:
-    """Return the tensor whose unfolding along a mode is a matrix in factors."""
+    """Return the tensor whose unfolding along a mode is a factorised matrix."""
     xp = array_namespace(F.factors[0])
     left, right = F.factors
     others = tuple(n for k, n in enumerate(shape) if k != mode)
@@ -80,9 +80,9 @@ def compressed(F: Tucker, lost: float, first: bool = True) -> Tucker:
     ----------
     F : Tucker
     lost : float
-        The sum of squares that X may change by, for each mode.
+        The sum of squares by which X may change, for each mode.
     first : bool
-        Whether the first factor is treated so too; otherwise it stays as it is.
+        Whether to include the first factor; otherwise it stays as it is.
     """
     xp = array_namespace(F.core)
     pairs = [xp.linalg.qr(U) for U in F.factors]

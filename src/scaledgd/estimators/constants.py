@@ -1,4 +1,4 @@
-"""Rows and columns that are constant: their holes are filled with the constant, exactly."""
+"""Constant rows and columns: their holes are filled with the constant, exactly."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .packing import host
 Array = Any
 
 CHANCE = 0.01
-"""Chance that some line of a table is taken for a constant because its values agree by chance."""
+"""Probability that some line of a table is taken as constant because its values agree by chance."""
 
 FEW = 16
-"""Every how many-th entry is looked at first."""
+"""Stride of the entries that are compared first."""
 
 MANY = 2**20
-"""Entries of lines that are compared at a time."""
+"""Number of entries that are compared at a time."""
 
 FEWEST = 4
-"""Entries that a row needs to count as constant."""
+"""Number of entries that a row needs to count as constant."""
 
 
 def column_levels(data: LocalObservations) -> Array | None:
     """Return the constant of every column, NaN where there is none; None if no column has one.
 
-    A column whose entries are equal is constant, unless such a value is so common in other
-    columns that some column may well have nothing else by chance. A single column is as good
-    as constant: its level is its mean.
+    A column whose entries are equal is constant, unless the value is so common in other columns
+    that some column may well have no other value by chance. A single column is as good as constant:
+    its level is its mean.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def column_levels(data: LocalObservations) -> Array | None:
     """
     if data.shape[1] == 1 and data.size:
         first = data.flat[:1]
-        # a mean of equal numbers may be another one
+        # rounding may change the mean of equal numbers
         same = bool(array_namespace(first).all(data.flat == first[0]))
         return first if same else data.means(1)
     value, count = equal(data, 1)
@@ -58,8 +58,8 @@ def column_levels(data: LocalObservations) -> Array | None:
 def row_levels(data: LocalObservations, known: LocalObservations) -> Array | None:
     """Return the constant of every row, as `column_levels` does.
 
-    Each is a function of the row, and of the entries of the fit. Entries of different columns
-    may agree more easily than those of one column, so a few of them are no evidence.
+    Each depends only on the row and on the entries of the fit. Entries of different columns may
+    agree more easily than those of one column, so a few of them are not enough evidence.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ def row_levels(data: LocalObservations, known: LocalObservations) -> Array | Non
 
 
 def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
-    """Return a value of every line, and how often it occurs if the line has no other; else 0.
+    """Return a value of every line, and how often it occurs if the line has no other, or 0.
 
-    In NumPy: there are no more than there are lines.
+    As NumPy arrays, because there are only as many as lines.
     """
     if not isinstance(data, LocalObservations):
         found: tuple[Any, Any] = data.equal(mode)
@@ -96,7 +96,7 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
     xp, n = array_namespace(data.y), data.shape[mode]
     if data.index is None:
         lines = data.y if mode == 0 else data.y.T
-        # two entries tell nearly all lines from constant ones
+        # two entries rule out nearly all lines
         same = host(lines[:, 0] == lines[:, lines.shape[1] // 2])
         for some in np.array_split(np.flatnonzero(same), 1 + same.sum() * lines.shape[1] // MANY):
             chosen = xp.take(lines, xp.asarray(some, device=device(lines)), axis=0)
@@ -112,7 +112,7 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
         value = np.zeros(n, dtype=data.y.dtype)
         value[line] = data.y
         other = np.zeros(n, dtype=np.bool_)
-        few = slice(None, None, FEW)  # which tell nearly all lines from constant ones
+        few = slice(None, None, FEW)  # which rule out nearly all lines
         other[line[few][data.y[few] != value[line[few]]]] = True
         if not other.all():
             for rows, y in data.stretches(mode):
@@ -151,7 +151,7 @@ def _all_equal(data: LocalObservations, candidates: Any) -> bool:
 def levelled(
     values: Array, rows: Array | None, columns: Array | None, index: tuple[Array, ...] | None
 ) -> Array:
-    """Return estimates with the levels of columns, then of rows, where there are any.
+    """Return estimates with the levels of columns, then of rows, filled in.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whether something is a Dask collection; Dask is not imported to find out."""
+"""Checks for Dask collections that do not import Dask."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refuse_weights(*weights: Any) -> None:
     """Refuse weights of entries that are in Dask collections."""
     if any(w is not None for w in weights):
         raise NotImplementedError(
-            "weights of entries in Dask collections are not distributed yet; leave them out, or "
+            "weights of entries are not supported for Dask collections yet; leave them out, or "
             "give X.compute()"
         )
 

@@ -1,4 +1,4 @@
-"""Warnings: what the data cannot determine, raised at the line of the user's call."""
+"""Warnings about what the data do not determine, raised at the line of the user's call."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 SEVERAL = 0.1
-"""Share of entries from which on a fit that reproduces the others is looked at."""
+"""Share of outliers above which a fit that reproduces the other entries is examined."""
 
 
 def too_many_rejected(model: Any) -> str:
-    """Return why what a fitted model calls outliers are hardly errors, or "".
+    """Return why the outliers of a fitted model are probably not errors, or "".
 
-    More than a third of the entries is. Or so many are that the others are reproduced, and that
-    by offsets alone, or by a rank that reproduces anything.
+    Either they are more than a third of the entries, or so many that offsets alone, or a rank that
+    reproduces anything, reproduce the others.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ def too_many_rejected(model: Any) -> str:
 
 
 FEW = 4
-"""Entries that a slice needs for a majority of them to mean something."""
+"""Number of entries that a slice needs for a majority of them to be meaningful."""
 
 
 def mostly_rejected(model: Any) -> list[str]:
-    """Return which slices a fitted model rejects for the most part: it knows little of them.
+    """Return which slices a fitted model mostly rejects, and so knows little about.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def mostly_rejected(model: Any) -> list[str]:
     places = [np.asarray(index) for index in model.outliers_.coords]
     if not any(_mostly(data, index, mode) for mode, index in enumerate(places)):
         return []
-    # what is small beside the data is no matter for a warning, rejected or not
+    # entries that are small compared with the data need no warning, rejected or not
     gross = _gross(model)
     found = []
     for mode, index in enumerate(places):
@@ -96,14 +96,14 @@ def mostly_rejected(model: Any) -> list[str]:
 
 
 def _mostly(data: Observations, index: Any, mode: int) -> int:
-    """How many slices have more than half of their entries among some."""
+    """How many slices have more than half of their entries among the given ones."""
     seen = host(data.counts(mode))
     gone = np.bincount(index, minlength=data.shape[mode])
     return int(np.sum((2 * gone > seen) & (seen >= FEW)))
 
 
 def _gross(model: Any) -> Any:
-    """Which outliers of a fitted model are larger than what columns deviate by."""
+    """Which outliers of a fitted model exceed the deviations of columns."""
     data, found = model._model.observations, model.outliers_
     sizes = np.abs(np.asarray(found.data))
     if len(data.shape) > 2:
@@ -112,17 +112,17 @@ def _gross(model: Any) -> Any:
 
 
 GROSS = 2.0
-"""Multiples of the threshold beyond which what is rejected is no tail of the noise."""
+"""Multiple of the threshold beyond which rejected entries are not a tail of the noise."""
 EXPECTED = 0.5
-"""Number of misled slices from which on there is a warning."""
+"""Number of misled slices that causes a warning."""
 
 
 def outvoted(model: Any) -> list[str]:
-    """Return in how many slices gross errors may outnumber what contradicts them.
+    """Return in how many slices gross errors may outnumber the entries that contradict them.
 
     A slice of m entries with r unknowns is misled by more than (m − r) / 2 errors
-    that happen to agree, and none of them is rejected then. How often that many fall into one
-    slice follows from their share.
+    that happen to agree, and none of them is rejected then. The share of errors says how often that
+    many fall into one slice.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def outvoted(model: Any) -> list[str]:
     gross = np.abs(np.asarray(model.outliers_.data)) > GROSS * model.threshold_
     if not any(_misled(model, gross)[1]):
         return []
-    # what is small beside the data is no matter for a warning; a look at all of them takes memory
+    # errors that are small compared with the data need no warning; comparing all takes memory
     share, counts = _misled(model, gross & _gross(model))
     modes = model._model.observations.shape
     return [
@@ -160,7 +160,7 @@ def _misled(model: Any, gross: Any) -> tuple[float, list[int]]:
 
 
 def unjudged(model: Any) -> list[str]:
-    """Return a doubt if entries are so few that none was held out to judge a fitted model by.
+    """Return a doubt if there were too few entries to hold some out and judge a fitted model.
 
     A fit that reproduces twice as many entries as it has degrees of freedom speaks for itself.
 
@@ -177,11 +177,11 @@ def unjudged(model: Any) -> list[str]:
     if exact and not rejected and data.size >= 2 * free:
         return []
     some = "1 observed entry is" if data.size == 1 else f"{data.size} observed entries are"
-    return [f"{some} too few to check the estimates by some of them"]
+    return [f"{some} too few to check the estimates on held-out ones"]
 
 
 def _numbers(model: Any) -> tuple[int, ...]:
-    """How many numbers of every slice are to be found: its part of the factors, and its offset."""
+    """Number of unknowns of every slice: its part of the factors, and its offset."""
     ranks = _ranks(model)
     if not any(ranks) or len(ranks) > 2:
         return ranks
@@ -195,7 +195,7 @@ def _ranks(model: Any) -> tuple[int, ...]:
 
 
 def _slices(count: int, mode: int, order: int) -> str:
-    """So many rows, columns, or slices of a mode."""
+    """Return a number of rows, columns or slices of a mode, in words."""
     plural = "" if count == 1 else "s"
     if order == 2:
         return f"{count} {('row', 'column')[mode]}{plural}"
@@ -205,17 +205,17 @@ def _slices(count: int, mode: int, order: int) -> str:
 def undetermined(
     data: Observations, ranks: tuple[int, ...], learnt: bool, in_time: int | None = None
 ) -> list[str]:
-    """Return what the data cannot determine, as sentences.
+    """Return what the data do not determine, as sentences.
 
     Parameters
     ----------
     data : Observations
     ranks : tuple of int, one per mode
-        Zeros if there are offsets only: these need no advice about the rank.
+        Zeros if there are only offsets, which need no advice about the rank.
     learnt : bool
-        Whether the fit knows how sure it is of every row: then few entries are no surprise.
+        Whether the fit knows the uncertainty of every row, which accounts for few entries.
     in_time : int, optional
-        The mode whose slices follow each other: neighbours tell about those without entries.
+        The mode whose slices follow each other, so that neighbours predict slices without entries.
     """
     found = []
     for mode, r in enumerate(ranks):
@@ -245,7 +245,7 @@ def undetermined(
     if parts > 1 and in_time is None:
         found.append(
             f"the observations fall into {parts} parts that share neither row nor column; "
-            "how the parts relate to each other cannot be known"
+            "the data do not determine how the parts relate to each other"
         )
     if len(data.shape) == 2 and data.size < degrees(ranks[0], data.shape) and not learnt:
         some = "1 observation" if data.size == 1 else f"{data.size} observations"

@@ -16,8 +16,8 @@ from .reading import Kind, read_entries, read_tensor, sparse_entries
 class EntryTable:
     """The observed entries of a table or tensor, each a sample.
 
-    scikit-learn's tools split samples. Pass them an EntryTable to split a table by entries rather
-    than by rows. Estimators can be fitted to it and scored on it.
+    scikit-learn's tools split samples. Pass an EntryTable to split a table by entries rather than
+    by rows. Estimators can be fitted to it and scored on it.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class EntryTable:
         return self.observations.shape
 
     def refuse(self, observed: Any) -> None:
-        """Raise an error if `observed` is given too: the table says it already.
+        """Raise an error if `observed` is given as well.
 
         Parameters
         ----------

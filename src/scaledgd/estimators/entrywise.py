@@ -37,7 +37,7 @@ from .vouching import DOUBT, FEWEST, against
 Array = Any
 
 REFUSED = (
-    "X holds nothing but entries that the model was fitted to, and would say how well it "
+    "X holds only entries that the model was fitted to, so the score would say how well it "
     "remembers, not how well it predicts; score entries that were held out (scaledgd.EntrySplit), "
     "or set force=True"
 )
@@ -48,7 +48,7 @@ class _RefusedError(ValueError):
 
 
 class EntrywiseEstimator(LowRankEstimator):
-    """An estimator of entries, from entries that were observed."""
+    """An estimator of entries from observed entries."""
 
     _model: EntrywiseModel
 
@@ -76,7 +76,7 @@ class EntrywiseEstimator(LowRankEstimator):
     def _joined(
         self, known: LocalObservations, held: LocalObservations | None
     ) -> tuple[LocalObservations, LocalObservations | None]:
-        """Return the entries of the earlier fit with more below them."""
+        """Return the entries of the earlier fit with the new ones below them."""
         old = self._model
         whole = old.observations.stacked(known)
         if old.held is None or held is None:
@@ -111,13 +111,13 @@ class EntrywiseEstimator(LowRankEstimator):
         return FEWEST
 
     def _diagnosed(self) -> list[str]:
-        """Return what the data cannot determine."""
+        """Return what the data do not determine."""
         rank = self.rank_
         ranks = rank if isinstance(rank, tuple) else (rank,) * 2
         model = self._model
         found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
         if not rank and model.in_time is None:
-            found.append("the data support no low-rank part at all: the estimate is offsets only")
+            found.append("the data do not support a low-rank part: the estimate is offsets only")
         if against(model.trail) == DOUBT:
             found.append(f'{DOUBT}: do not rely on it; set rank, center and scale to "auto"')
         found += unjudged(self)
@@ -147,13 +147,12 @@ class EntrywiseEstimator(LowRankEstimator):
         level : float in (0, 1)
             The share of the intervals that should contain the truth.
         kind : {"model", "prediction", "conformal"}
-            "model" bounds the true entry, without its noise, by its standard error, and is right
-            if the model is. "prediction" bounds a new observation by the same model, noise
-            included. A ridge that was given biases the estimate, so both are centred on an
-            estimate without that bias. "conformal" bounds a new observation, from the errors
-            at entries that the fit did not see. It is right for any noise and any model, as
-            long as those entries are like the new ones, and needs ``calibrate``. Bounds are
-            within ``clip``.
+            "model" bounds the true entry, without its noise, and is right if the model is right.
+            "prediction" bounds a new observation by the same model, noise included. A given ridge
+            biases the estimate, so both are centred on an estimate without that bias. "conformal"
+            bounds a new observation by the errors on entries that the fit did not see. It is right
+            for any noise and any model, as long as those entries resemble the new ones, and needs
+            ``calibrate``. Bounds are within ``clip``.
 
         Returns
         -------
@@ -176,9 +175,9 @@ class EntrywiseEstimator(LowRankEstimator):
     def sample(self, n: int = 1, index: Any = None, *, random_state: Any = None) -> Array:
         """Draw completed data sets: multiple imputation.
 
-        Observed entries that were not rejected stay as they are. The others are drawn: the
-        estimate with its uncertainty, which the entries of a row share, and with the noise. Do
-        with every draw what you would do with the data, and compare the results.
+        Observed entries that were not rejected stay as they are. The others are drawn: the estimate
+        plus noise, and its uncertainty, which the entries of a row share. Analyse every draw as you
+        would analyse the data, and compare the results.
 
         Parameters
         ----------
@@ -216,7 +215,7 @@ class EntrywiseEstimator(LowRankEstimator):
         return array_namespace(*draws).stack(draws)
 
     def _with_observed(self, X: Array) -> Array:
-        """Return a table with the observed entries, apart from those that were rejected."""
+        """Return a table with the observed entries, except for the rejected ones."""
         xp = array_namespace(X)
         completed = xp.asarray(X, copy=True)
         for data in (self._model.observations, self._model.held):
@@ -238,7 +237,7 @@ class EntrywiseEstimator(LowRankEstimator):
         rows: str | None = None,
         force: bool = False,
     ) -> float:
-        """Return how well entries are predicted that the fit did not see.
+        """Return how well entries that the fit did not see are predicted.
 
         Parameters
         ----------
@@ -251,7 +250,7 @@ class EntrywiseEstimator(LowRankEstimator):
         rows : {"same", "new"}, optional
             As `held_out` says.
         force : bool
-            Score entries of the fit too, where a good score means nothing.
+            Also score entries of the fit, for which a good score means nothing.
 
         Returns
         -------
@@ -268,7 +267,7 @@ class EntrywiseEstimator(LowRankEstimator):
             truth, estimate = self.held_out(X, observed=observed, rows=rows, force=True)
         xp = array_namespace(truth)
         if truth.shape[0] < 2:
-            return math.nan  # of one entry it has no meaning
+            return math.nan  # it has no meaning for a single entry
         off, spread = truth - estimate, truth - xp.mean(truth)
         if self._outliers() is not None:
             spread = truth - xp.sort(truth)[truth.shape[0] // 2]
@@ -285,15 +284,15 @@ class EntrywiseEstimator(LowRankEstimator):
         Parameters
         ----------
         X : table, tensor or EntryTable
-            Either the table of the fit with other entries, which are predicted. Entries of the
-            fit are left out, and a table that has no others is refused. Or new rows: a fifth
-            of the entries of each is hidden, and predicted from the others.
+            Either the table of the fit with other entries, which are predicted; entries of the fit
+            are left out, and a table that has no others is refused. Or new rows: a fifth of the
+            entries of each is hidden and predicted from the others.
         observed : boolean array of the shape of X, optional
         rows : {"same", "new"}, optional
-            Which of both X is. By default a table is the same where it has as many rows, and
-            its values are those of the fit wherever both have one; otherwise its rows are new.
+            Which of the two X is. By default a table is the same if it has as many rows, and agrees
+            with that of the fit wherever both have a value; otherwise its rows are new.
         force : bool
-            Do not leave out, nor refuse, entries of the fit.
+            Neither leave out nor refuse entries of the fit.
 
         Returns
         -------
@@ -326,8 +325,8 @@ class EntrywiseEstimator(LowRankEstimator):
             known = isinstance(X, EntryTable) or rows == "same" or same or not seen.any()
             if like and not known:
                 warn(
-                    "X has as many rows as the table of the fit, and values like those of it, but "
-                    'not the same: taken for new rows; rows="same" or rows="new" settles it',
+                    "X has as many rows as the table of the fit, and similar but not equal values, "
+                    'so its rows are taken as new rows; set rows="same" or rows="new"',
                     DataWarning,
                 )
         if not known:
@@ -376,13 +375,13 @@ class EntrywiseEstimator(LowRankEstimator):
         return transformed(self, X if is_frame(X) else as_array(X), observed)
 
     def _read_rows(self, X: Any, observed: Any) -> tuple[LocalObservations, Kind]:
-        """Read rows of which everything is to be estimated."""
+        """Read rows without values, all of which are to be estimated."""
         data, kind = self._read(X, observed)
         check_memory(data.shape, "the transformed X", kind.how != "sparse")
         return data, kind
 
     def _plausible(self, values: Array, data: LocalObservations | None = None) -> Array:
-        """Return estimates as values that could have been observed, and `data` as they are.
+        """Return estimates as values that could have been observed, and `data` unchanged.
 
         Columns of a table have their own digits and bounds; a tensor has common ones.
         """
@@ -405,7 +404,7 @@ class EntrywiseEstimator(LowRankEstimator):
             return self._clipped(self._model.rows_at(data, None))
 
     def _filled(self, data: LocalObservations) -> Array:
-        """Return rows with the observed values as they are, and estimates elsewhere."""
+        """Return rows with the observed values, and estimates elsewhere."""
         xp = array_namespace(data.y)
         if data.index is None:
             return xp.asarray(data.y, copy=True)

@@ -1,8 +1,7 @@
-"""Fit a table with a given rank: least squares, then a ridge that the data choose.
+"""Fit a table with a given rank: least squares, then a ridge that is learnt from the data.
 
-Least squares is solved by `Alternating` where entries are plenty, and by growing the rank where
-they are few. If noise is left, `Variational` finds the ridge and cuts the columns that noise
-explains.
+Least squares is solved by `Alternating` if there are many entries, and by growing the rank if there
+are few. If noise is left, `Variational` finds the ridge and cuts the columns that noise explains.
 """
 
 from __future__ import annotations
@@ -39,11 +38,12 @@ from .session import Session, light, revived
 Array = Any
 
 SWEEPING = 60_000_000
-"""Entries times columns, summed over sweeps, beyond which nonnegative factors need not settle
-as well."""
+"""Entries times columns times sweeps after which nonnegative factors may converge less closely.
+"""
 
 AFAR = 20
-"""Connected parts of the data, the largest ones, that are aligned where rows are on a cluster."""
+"""Number of the largest connected parts of the data that are aligned if rows are on a cluster.
+"""
 
 ROUNDS = 0
 """Power iterations of the spectral start; more would fit sampling noise."""
@@ -79,7 +79,7 @@ def structured(state: State, data: Observations) -> bool:
 
 
 def _residual(state: State) -> Ambient:
-    """Return the residual; not formed where one pass over the data gives its products."""
+    """Return the residual; it is not formed if one pass over the data gives its products."""
     problem, F = state.problem, state.factors
     if (
         isinstance(problem, Observed)
@@ -87,7 +87,7 @@ def _residual(state: State) -> Ambient:
         and problem.operator.fuses(F, problem.y)
     ):
         return _Unformed(problem, F)
-    # a view of its own, or the state would keep the residual
+    # a separate view, or the state would keep the residual
     return state.moved(F).view.ambient()
 
 
@@ -114,7 +114,7 @@ class _Unformed(Ambient):
 
 
 def fits(session: Session, state: State) -> bool:
-    """Whether the data are reproduced, or as well as was asked: there is no noise."""
+    """Whether the data are reproduced, at least to the tolerance: there is no noise."""
     least = 1e-6 if epsilon(state.factors.blocks[0]) < 1e-10 else 1e-4
     least = max(least, 0.1 * session.tol)
     return float(state.value) <= least**2 * float(state.problem.value_at_zero)
@@ -132,14 +132,14 @@ def alternate(
     session: Session, problem: Observed, F: Factors, stage: str = "repair", fall: float = 1e-2
 ) -> State:
     """Alternate until the data are reproduced, or the loss hardly falls any more."""
-    tol = min(session.tol, 0.05)  # an earlier end would look like a fit that went wrong
-    # X that moves so little is as near to the data as a residual that has vanished
+    tol = min(session.tol, 0.05)  # stopping earlier would look like a failed fit
+    # if X moves so little, it is as close to the data as if the residual had vanished
     rules = [vanished(0.1 * session.tol), change(0.1 * tol), settled(max(fall, tol))]
     return session.solve(problem, F, Alternating(relax=True), rules, stage=stage)
 
 
 def without_weakest(state: State, run: Callable[[Factors], State]) -> Factors:
-    """Replace the weakest component by what the residual of the others shows most."""
+    """Replace the weakest component by the top component of the residual of the others."""
     F = table_factors(state)
     return widened(run(truncated(F, F.rank - 1)), 1)
 
@@ -148,7 +148,7 @@ def without_weakest(state: State, run: Callable[[Factors], State]) -> Factors:
 def least_squares(
     session: Session, problem: Observed, data: Observations, start: Bordered, rank: int
 ) -> State:
-    """Fit a rank, with no knowledge of the conditioning, the noise or the sampling.
+    """Fit a rank without knowing the conditioning, the noise or the sampling.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def least_squares(
                 break
             best, wrong = again, amiss(again)
         if wrong and not session.out_of_time:
-            # a spectrum over many decades is found from its top
+            # a spectrum over many decades is found from the top
             patient = grown(rank, Alternating(), start=start, tol=0.2, max_iter=8, run=refits)
             again = run(patient(problem), "grown")
             best = again if float(again.value) < float(best.value) else best
@@ -243,15 +243,14 @@ def refine(
     max_iter: int | None = None,
     tol: float = 0.0,
 ) -> State:
-    """Let the data choose the ridge, and drop the columns that they do not support."""
+    """Learn the ridge from the data, and drop the columns that they do not support."""
     if not has_posterior(state):
         state = state.moved(canonical(table_factors(state)))
     stage = "ridge"
     while sum(B.shape[1] for B in state.factors.blocks):
         rules = [beside_residual(1e-3), change(max(tol, session.tol)), _pruning(data)]
         found = session.solve(problem, state, Variational(), rules, max_iter, stage=stage)
-        # noise alone makes singular values up to 1 in these units; a signal that can be seen
-        # at all begins at 2
+        # noise alone makes singular values up to 1 in these units; a detectable signal begins at 2
         state = prune(found, data, 1.1)
         smaller = table_factors(state).rank < table_factors(found).rank
         if not smaller or session.out_of_time:
@@ -261,7 +260,7 @@ def refine(
 
 
 def fit_continued(session: Session, data: Observations, start: Bordered) -> State:
-    """Continue a fit from factors that are near one."""
+    """Continue a fit from factors that are close to it."""
     problem = data.problem()
     state = alternate(session, problem, start, "warm start")
     if fits(session, state):
@@ -270,7 +269,7 @@ def fit_continued(session: Session, data: Observations, start: Bordered) -> Stat
 
 
 def believed(state: State, data: Observations) -> State:
-    """Return a fit without noise, with a posterior that says so."""
+    """Return a fit without noise, with the matching posterior."""
     F = canonical(table_factors(state))
     F = with_part(F, *singular(F))
     balanced = state.moved(F)
@@ -283,10 +282,10 @@ def believed(state: State, data: Observations) -> State:
 
 
 def with_noise(state: State, data: Observations) -> State:
-    """Return a converged fit of least squares with the noise that its residual comes from.
+    """Return a converged least-squares fit with the noise that its residual implies.
 
-    Least squares follow the noise as far as their degrees of freedom allow. What each row of R
-    is off by is that of a Gram matrix of as many average rows of L as it has entries.
+    Least squares follow the noise as far as their degrees of freedom allow. The covariance of a row
+    of R is that of a Gram matrix of as many average rows of L as it has entries.
     """
     F, posterior = table_factors(state), current(state)
     xp = array_namespace(F.L)
@@ -327,7 +326,7 @@ def aligned_components(state: State, data: LocalObservations) -> State:
 
 
 def _aligned_afar(F: Bordered, labels: list[Any], seen: Any) -> tuple[Array, ...]:
-    """The same where rows cannot be picked out: others are zero, and of the parts some are done."""
+    """The same if rows cannot be selected: others are zeroed, and only some parts are aligned."""
     xp, r, blocks = array_namespace(F.L), F.rank, list(F.blocks)
     parts, counts = np.unique(labels[0][seen], return_counts=True)
     for part in parts[np.argsort(-counts, kind="stable")][:AFAR]:
@@ -344,7 +343,7 @@ def _aligned_afar(F: Bordered, labels: list[Any], seen: Any) -> tuple[Array, ...
     return tuple(blocks)
 
 
-# ---- a ridge that is given, and nonnegative factors
+# ---- given ridges, and nonnegative factors
 
 
 def fit_ridge(
@@ -367,7 +366,7 @@ def fit_ridge(
     first = start
     if rank and not start.rank:
         first = first_factors(data.problem(), start, min(rank, n1, n2))
-    # the ridge of offsets has the weight of one more noisy entry
+    # the ridge of offsets has the weight of one extra noisy entry
     little = ridge**2
     ridges: Any = tuple(
         xp.concat(

@@ -1,6 +1,6 @@
-"""Files of version 0.1.0: their trees converted to those of today.
+"""Files of version 0.1.0: convert their trees to the current form.
 
-In 0.1.0 a file held the attributes of the estimator one by one, where today it holds one model.
+In 0.1.0 a file held the attributes of the estimator one by one; now it holds one model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RENAMED = {"Cells": "LocalObservations"}
 
 
 def converted(tree: Any) -> Any:
-    """Return the tree of a model file in today's form."""
+    """Return the tree of a model file in the current form."""
     if not isinstance(tree, dict) or "fitted" not in tree:
         return tree
     old = {name: _unpacked(value) for name, value in tree["fitted"].items()}

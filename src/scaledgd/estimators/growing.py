@@ -1,7 +1,7 @@
-"""Fit a table by growing its rank until noise explains what is added, and doubt the result.
+"""Fit a table by growing its rank until noise explains the added columns, and question the result.
 
-Held-out entries judge how far to grow where the fit itself cannot, and whether to believe a fit
-that could be nothing but noise.
+Held-out entries decide how far to grow if the fit itself cannot, and whether to believe a fit that
+could be nothing but noise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENOUGH = 200_000
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """A fit that grows.
+    """A growing fit.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Path:
     problem : Observed
     data : Observations
     ended : str
-        Why the growth ended; empty before.
+        Why the growth ended; empty until then.
     steps : tuple of (rank, held-out error)
     best_rank : int
     best_errors : array, optional
@@ -110,7 +110,7 @@ def _restored(kept: Any, path: Path, *_: Any) -> Path:
 def grow(
     session: Session, path: Path, cap: int, judge: Judge | None, patience: int = 10
 ) -> Iterator[Path]:
-    """Add columns until noise explains what was added, or held-out entries get worse.
+    """Add columns until noise explains the added ones, or held-out errors grow.
 
     Parameters
     ----------
@@ -135,18 +135,18 @@ def grow(
             if sum(B.shape[1] for B in state.factors.blocks):
                 rules = [beside_residual(1e-2)]
                 state = session.solve(path.problem, state, Variational(), rules, few, "growth")
-            ended = "what was added is explained by noise"
+            ended = "noise explains the added columns"
         elif float(current(state).noise) < exact * zero:
             ended = "the residual vanished"
         path = replace(path, state=state, ended=ended).judged(judge)
         recent = [error for _, error in path.steps[-patience:]]
         if len(path.steps) > patience and min(recent) > path.best and not path.ended:
-            path = replace(path, ended="held-out cells got worse")
+            path = replace(path, ended="held-out errors grew")
         yield path
 
 
 def widen(state: State, columns: int) -> State:
-    """Add columns from the top of the residual; what is known about the others is kept."""
+    """Add the top components of the residual as columns; the posterior of the others is kept."""
     posterior, r = current(state), table_factors(state).rank
     wider = state.moved(widened(state, columns))
     F = table_factors(wider)
@@ -176,7 +176,7 @@ def fit_grown(session: Session, data: Observations, start: Bordered, cap: int) -
     outcome = session.outcome
     outcome.converged, outcome.status = True, path.ended or f"grown to rank {path.rank}"
     if not path.rank and cap and data.size >= 1.3 * degrees(1, data.shape):
-        # grown from rank 0, few entries look like noise: try a fit of rank 1
+        # if there are few entries, growth from rank 0 takes them as noise: try a fit of rank 1
         state = least_squares(session, path.problem, data, table_factors(path.state), 1)
         if fits(session, state):
             return believed(state, data)
@@ -203,7 +203,7 @@ def doubtful(session: Session, state: State, data: Observations) -> bool:
 def _gain(
     session: Session, fit: Observations, test: Observations, start: Bordered, cap: int
 ) -> Array:
-    """By how much held-out entries are predicted better than by offsets alone."""
+    """How much better held-out entries are predicted than by offsets alone."""
     aside = session.apart()
     path = begin(aside, fit, start, None)
     without = test.squared_errors(table_factors(path.state))

@@ -14,13 +14,13 @@ Array = Any
 Index = tuple[Array, ...]
 
 MOST = 195_000
-"""Expected number of entries held out at most, so that there are hardly ever 200,000."""
+"""Largest expected number of held-out entries, so that there are hardly ever 200,000."""
 
 _BITS = 53
 
 
 def _signed(x: int) -> int:
-    """A 64-bit number as a signed one, which all array libraries have."""
+    """A 64-bit number as a signed one, because all array libraries have signed integers."""
     x &= (1 << 64) - 1
     return x - (1 << 64) if x >> 63 else x
 
@@ -62,7 +62,7 @@ def hashed(index: Index, seed: int) -> Array:
 
 
 def bounds_of(fraction: float, size: int, parts: int) -> list[int]:
-    """Return between which hashes the disjoint choices of a fraction of `size` entries lie."""
+    """Return the ranges of hashes of disjoint choices of a fraction of `size` entries."""
     share = min(fraction, MOST / max(size, 1))
     return [int(share * k * 2**_BITS) for k in range(parts + 1)]
 

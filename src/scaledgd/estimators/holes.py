@@ -1,9 +1,10 @@
-"""Hold out entries that look like what is missing.
+"""Hold out entries that resemble the missing ones.
 
 Held-out entries stand for the missing ones. If gaps are runs in time, whole days or groups of
-sensors, entries drawn one by one are easier to predict than what is missing: their neighbours are
-there. So a row takes over the holes of another row, some rows away: what it has there is held
-out. Runs along columns, and columns that are missing together, stay as they are.
+sensors, single entries drawn at random are easier to predict than the missing ones, because their
+neighbours are observed. So the holes of another row, some rows away, are copied to each row, and
+its entries there are held out. This preserves runs along columns, and columns that are missing
+together.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ DENSEST = 0.5
 """Share of missing entries above which the observed ones, not the holes, are the pattern."""
 
 LARGEST = 20_000_000
-"""Entries of an array above which holes are not looked at."""
+"""Number of entries above which holes are not examined."""
 
 WIDEST = 0.2
-"""Share of the observed entries that is held out at most."""
+"""Largest share of the observed entries that is held out."""
 
 
 def held_out(
@@ -40,7 +41,7 @@ def held_out(
     index : tuple of integer arrays of shape (m,), one per mode
     shape : tuple of int
     fraction : float
-        About the share of the entries in each choice.
+        Approximate share of the entries in each choice.
     seed : int
     parts : int
     """
@@ -75,7 +76,7 @@ def _in_runs(holes: np.ndarray[Any, Any], mode: int) -> bool:
     both = int((along[:-1] & along[1:]).sum())
     counts = along.sum(axis=0, dtype=float)
     if holes.ndim > 2:
-        # fibres that are lost as a whole, which other slices tell about
+        # fibres that are missing as a whole, and are predicted from other slices
         lost = int((counts == len(along)).sum())
         if lost > 3 + 2 * holes.mean() ** len(along) * along.shape[1]:
             return True
@@ -100,7 +101,7 @@ def _moved_holes(
             tried += 1
             most = max(wanted, WIDEST * seen.sum()) - part.sum()
             if fresh.sum() > most:
-                # some rows only, next to each other, but all of their holes
+                # only some adjacent rows, but all of their holes
                 start = int(rng.integers(n))
                 counts = fresh.reshape(n, -1).sum(axis=1)
                 order = (start + np.arange(n)) % n

@@ -46,7 +46,7 @@ class Information:
 
     @classmethod
     def of(cls, F: Coefficient, A: Array, intercept: bool, ridge: float) -> Information:
-        """Return the information of a design; the ridge of a Tucker model holds its core only."""
+        """Return the information of a design; a Tucker model has a ridge on its core only."""
         xp = array_namespace(A)
         q, m = sum(math.prod(B.shape) for B in F.blocks), A.shape[0]
         mean: Any = xp.zeros_like(A[0, :1]) * xp.ones(q, dtype=A.dtype, device=device(A))
@@ -64,9 +64,9 @@ class Information:
         return cls(None if q > LARGEST else total, mean, square, m, intercept)
 
     def leverage(self, F: Coefficient, A: Array, centred: bool = True) -> Array:
-        """Return the variance of ⟨A, coefficient⟩ (and the intercept) over that of the noise."""
+        """Return the variance of ⟨A, coefficient⟩ (and the intercept) relative to the noise."""
         xp, root = array_namespace(A), self._root
-        # without the whole matrix, as if all parameters were measured equally often
+        # without the full matrix, as if all parameters were measured equally often
         each = 1 / math.sqrt(self.m * self.square / self.mean.shape[0] or 1.0)
         found = []
         for part in _parts(A, self.mean.shape[0]):

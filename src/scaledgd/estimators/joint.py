@@ -1,4 +1,4 @@
-"""Fit a table from a joint start: all columns at once, and the data decide which they support."""
+"""Fit a table from a joint start: all columns at once, and the data decide which to keep."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from .session import Session, light, revived
 Array = Any
 
 WORK = 45_000_000
-"""Numbers that a sweep with whole covariances may sum over the entries."""
+"""Limit on the numbers that a sweep with full covariances sums over the entries."""
 
 MEMORY = 4_000_000
-"""Numbers that whole covariances may take."""
+"""Limit on the size of full covariances."""
 
 NARROW_RANK = 20
 """Largest rank of a table with many more rows than columns."""
 
 FALLING = 0.8
-"""Ratio of noise levels of one sweep and the one before from which on a fit goes on."""
+"""The fit continues while the noise of a sweep is below this share of the one before."""
 
 MOSTLY = 2 / 3
-"""Share of a column that one row or column of X may have where gross errors are expected."""
+"""Share of a component that one row or column of X may have if gross errors are expected."""
 
 SHARE = 0.999
-"""Part of the variance that the low-rank part explains at first; it matters for a few sweeps."""
+"""Initial share of the variance that the low-rank part explains; it matters for a few sweeps."""
 
 
 def work_of(data: Observations, rank: int) -> int:
-    """Return how many numbers a sweep with whole covariances sums over the entries."""
+    """Return how many numbers a sweep with full covariances sums over the entries."""
     return data.size * (rank + 2) * (rank + 3) // 2
 
 
 def whole_covariances(data: Observations, rank: int) -> bool:
-    """Whether a table is small enough for the whole covariances of its rows."""
+    """Whether a table is small enough for full covariances of its rows."""
     return work_of(data, rank) <= WORK and sum(data.shape) * (rank + 2) ** 2 <= MEMORY
 
 
@@ -66,21 +66,21 @@ class Joint:
     rank : int
         An upper bound.
     share : float
-        The part of the variance that is not noise, at first.
+        The initial share of the variance that is not noise.
     columns : bool
-        Whether columns have a noise of their own.
+        Whether each column has its own noise level.
     freedom : float, optional
         Degrees of freedom of Student noise, for gross errors.
     sweeps : int
-        Sweeps at most, unless the noise still falls.
+        Maximum number of sweeps, unless the noise still falls.
     fine : float
-        A change of the noise, as a share of it, that ends the fit.
+        Relative change of the noise that ends the fit.
     steady : int
-        Sweeps in a row that change the noise by no more. On its way from a first guess the noise
-        may turn, and be stationary for a moment.
+        Number of consecutive sweeps with no larger change. On its way from the initial guess the
+        noise may turn, and be stationary for a moment.
     least : int
-        Columns that a fit with whole covariances begins with at least, a few more than the rank:
-        they keep it on course.
+        Minimum number of columns that a fit with full covariances starts with, a few more than the
+        rank, which help it to converge.
     """
 
     rank: int
@@ -93,7 +93,7 @@ class Joint:
     least: int = 14
 
     def method(self, data: Observations) -> Variational:
-        """Return the method, in the size that suits the data."""
+        """Return the method in the form that suits the data."""
         return Variational(whole_covariances(data, self.rank), self.columns, self.freedom)
 
     def begun(self, data: Observations, problem: Observed, start: Bordered) -> State:
@@ -104,19 +104,19 @@ class Joint:
         data : Observations
         problem : Observed
         start : Bordered
-            Says which offsets there are, and where they begin.
+            Says which offsets there are, and where they start.
         """
         rank = self.rank
         variance = None if self.freedom is None else robust_variance(data, start)
         if whole_covariances(data, max(rank + 4, self.least)):
-            # as many columns as there are would explain the errors of every one
+            # one component per column would explain all of their errors
             room = min(data.shape) - (0 if self.freedom is None else 2)
             rank = max(rank, min(max(rank + 4, self.least), room))
         return joint(rank, self.share, start=start, variance=variance)(problem)
 
 
 def robust_variance(data: Observations, start: Bordered) -> float:
-    """Return the variance about offsets that most of the entries have."""
+    """Return the variance of most of the entries about the offsets."""
     return float(max(data.residual(start).typical() * 1.4826, 1e-150) ** 2)
 
 
@@ -137,7 +137,7 @@ def fit_joint(
     """
     method = how.method(data)
     state = session.solve(problem, init, method, _rules(how), stage="joint")
-    # after a few sweeps weak columns are still on their way
+    # after a few sweeps weak columns have not converged yet
     least = 0.02 if method.full else 1e-3
     fewer = supported(state, how.rank, least)
     if how.freedom is not None:
@@ -164,7 +164,7 @@ def _rules(how: Joint) -> list[StoppingRule]:
         if len(last) > how.steady and max(last) - min(last) <= small:
             return Stop(f"the relative change of the noise is below {how.fine:.2g}")
         if len(history) > how.sweeps and noise > FALLING * last[0]:
-            return Stop(f"{how.sweeps} sweeps were enough")
+            return Stop(f"the noise hardly falls after {how.sweeps} sweeps")
         return None
 
     return [rule]
@@ -178,7 +178,7 @@ def noise_share(state: State) -> float:
 def relevance(state: State) -> Any:
     """Return how well the data determine every column, from 0 to 1.
 
-    One minus the posterior variance over the prior one, in the block that knows more.
+    One minus the ratio of posterior to prior variance, in the block that is determined better.
     """
     F, posterior = table_factors(state), current(state)
     xp, r = array_namespace(F.L), F.rank
@@ -187,13 +187,13 @@ def relevance(state: State) -> Any:
         for C, p in zip(posterior.variance, posterior.prior, strict=True)
     ]
     best = xp.where(known[0] > known[1], known[0], known[1])
-    # of a column that has vanished nothing is known but rounding errors
+    # a column that has vanished consists of rounding errors
     size = posterior.prior[0][:r] * posterior.prior[1][:r]
     return host(xp.where(size > 1e-8 * posterior.noise, best, xp.zeros_like(best)))
 
 
 def shared(state: State, most: int) -> State:
-    """Return the state without columns that may explain the errors of one row or column of X.
+    """Return the state without columns that may explain errors of a single row or column of X.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _only(state: State, kept: list[int]) -> State:
     if len(kept) == F.rank:
         return state
     columns: Any = tuple(kept + list(range(F.rank, B.shape[1])) for B in F.blocks)
-    # in the order that a checkpoint stores, so that a resumed fit rounds alike
+    # in the memory order of a checkpoint, so that a resumed fit rounds in the same way
     chosen = tuple(some(B, c, 1) for B, c in zip(F.blocks, columns, strict=True))
     posterior = current(state).kept(columns)
     return state.moved(F.with_blocks(chosen)).remembering(posterior)

@@ -1,8 +1,8 @@
-"""Checkpoints: the finished steps of a fit, in a file from which the fit resumes exactly.
+"""Checkpoints: a file with the finished steps of a fit, from which the fit resumes exactly.
 
 A fit is deterministic apart from the results of its steps. The journal stores each result under
-the position of the step in the order of calls. A fit that is started again makes the same calls,
-receives the stored results, and continues where they end.
+the position of the step in the order of calls. A restarted fit makes the same calls, receives the
+stored results, and continues where they end.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Journal:
     about : dict
         What identifies the fit. A checkpoint with a different description is refused.
     over : callable
-        Returns True once the fit is being cut short. Results from then on are not stored,
-        because a resumed fit must not take them for complete.
+        Returns True once the fit is being interrupted. Results from then on are not stored, because
+        a resumed fit must not treat them as complete.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Journal:
             raise files.FileError(f"the checkpoint {path} {error}") from None
         if differing:
             raise ValueError(
-                f"the checkpoint {path} is of another fit ({', '.join(sorted(differing))} "
+                f"the checkpoint {path} belongs to another fit ({', '.join(sorted(differing))} "
                 "differ); delete it to start over, or give another path"
             )
         self.about = about
@@ -121,7 +121,7 @@ class Journal:
 
     def refused(self, why: object) -> files.FileError:
         """Return the error for a checkpoint whose steps do not match this fit."""
-        return files.FileError(f"the checkpoint {self.path} is not of this fit: {why}; delete it")
+        return files.FileError(f"the checkpoint {self.path} is of another fit: {why}; delete it")
 
     def write(self) -> None:
         """Write the checkpoint file atomically."""
@@ -139,7 +139,7 @@ class Journal:
         log.debug("wrote the checkpoint %s in %.3f s", self.path, took)
 
     def close(self) -> None:
-        """Write what is stored, and store nothing from now on."""
+        """Write what is stored, and store nothing more."""
         self.write()
         self.path = None
 
@@ -166,7 +166,7 @@ class Step:
         self.journal, self.key, self.name, self.done, self.kept = journal, key, name, done, kept
 
     def restored(self, restore: Callable[[Any], Any]) -> Any:
-        """Return what was stored, or None; refuse a checkpoint from which it cannot be made."""
+        """Return the stored result, or None; refuse a checkpoint that does not contain it."""
         if self.kept is None:
             return None
         try:
@@ -203,7 +203,7 @@ def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
 
 
 class _Record:
-    """A step of the journal together with what it does to the outcome of a session."""
+    """A step of the journal, together with its effect on the outcome of a session."""
 
     def __init__(self, session: Any, name: str, shrink: Shrink, restore: Restore) -> None:
         self.outcome, self.since = session.outcome, len(session.outcome.history)

@@ -46,7 +46,7 @@ class Labels:
 
 
 def stripped(X: Any) -> tuple[Any, Labels | None]:
-    """Return the numbers of a table, NaN where they are missing, and its labels if it has any."""
+    """Return the numbers of a table, NaN where missing, and its labels if it has any."""
     library = type(X).__module__.split(".")[0]
     kind = type(X).__name__
     pandas = sys.modules.get("pandas")
@@ -54,12 +54,12 @@ def stripped(X: Any) -> tuple[Any, Labels | None]:
         return _from_pandas(X)
     if library == "polars" and kind in ("DataFrame", "LazyFrame"):
         if kind == "LazyFrame":
-            raise TypeError("X is a LazyFrame of polars, which has no values yet; X.collect() has")
+            raise TypeError("X is a polars LazyFrame, which has no values yet; pass X.collect()")
         return _from_polars(X)
     if library == "xarray" and kind in ("DataArray", "Dataset"):
         if kind == "Dataset":
             raise TypeError(
-                'X is a Dataset of xarray; pick one of its variables, X["name"], or stack them '
+                'X is an xarray Dataset; pick one of its variables, X["name"], or stack them '
                 "with X.to_dataarray()"
             )
         return _from_xarray(X)
@@ -67,14 +67,14 @@ def stripped(X: Any) -> tuple[Any, Labels | None]:
 
 
 def features(X: Any, labels: Labels) -> Any:
-    """Return a frame without the column that is the time of its rows, if it has one."""
+    """Return a frame without the column of the times of its rows, if it has one."""
     if labels.kind == "polars" and "index" in labels.coords:
         return X.drop(labels.attrs["index"])
     return X
 
 
 def without_times(labels: Labels | None) -> Labels | None:
-    """Return labels without the column that is the time of the rows, if there is one."""
+    """Return labels without the column of the times of the rows, if there is one."""
     if labels is None or labels.kind != "polars" or "index" not in labels.coords:
         return labels
     return Labels(labels.kind, labels.names, labels.dtypes, {})
@@ -99,7 +99,7 @@ def compatible(new: Labels | None, fitted: Labels | None) -> None:
 
 
 def _equal(a: Array, b: Array) -> bool:
-    """Whether coordinates are equal; those that are missing equal each other."""
+    """Whether coordinates are equal; missing ones equal each other."""
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fMm" and b.dtype.kind in "fMm")
 
 
@@ -159,7 +159,7 @@ def _from_polars(X: Any) -> tuple[Any, Labels]:
 
     plain = ("Boolean", "Null")  # a column of nulls is a column of holes
     given, times = X, [c for c, d in X.schema.items() if d in (pl.Date, pl.Datetime)]
-    if len(times) == 1:  # a frame has no index: its only column of times is one
+    if len(times) == 1:  # a polars frame has no index: its only column of times serves as one
         X = X.drop(times)
     wrong = [c for c, d in X.schema.items() if not (d.is_numeric() or str(d) in plain)]
     _refuse(wrong, f"X.drop({wrong[:5]!r})")
@@ -205,7 +205,7 @@ def _from_xarray(X: Any) -> tuple[Any, Labels]:
 
 
 def _storable(name: Any, value: Any) -> bool:
-    """Whether a file can store something under its name."""
+    """Whether a file can store a name."""
     return not str(name).startswith("$") and len(repr(value)) < 10_000
 
 
@@ -224,10 +224,10 @@ def _plain(index: Any) -> Any:
 
 
 def dressed(values: Array, labels: Labels | None) -> Any:
-    """Return numbers as a table with its former labels, if they fit.
+    """Return numbers as a table with its original labels, if they fit.
 
-    Columns get their former type. Integers that did not stay integers become floats: estimates
-    are not rounded.
+    Columns get their original type. Integers that did not stay integers become floats, because
+    estimates are not rounded.
     """
     if labels is None:
         return values
@@ -253,7 +253,7 @@ def dressed(values: Array, labels: Labels | None) -> Any:
 
 
 def _kept_times(labels: Labels) -> Any:
-    """The column of times of a frame of polars from what a file stores."""
+    """The column of times of a polars frame, from the contents of a file."""
     import polars as pl
 
     if "index" not in labels.coords:
@@ -268,7 +268,7 @@ def _kept_times(labels: Labels) -> Any:
 
 
 def _kept(labels: Labels) -> tuple[Any, Any]:
-    """Index and columns from what a file stores."""
+    """Index and columns, from the contents of a file."""
     import pandas as pd
 
     index = labels.coords.get("index", (None, None))[1]
@@ -280,7 +280,7 @@ def _kept(labels: Labels) -> tuple[Any, Any]:
 
 
 def _nullable(column: Array, dtype: str) -> Any:
-    """A column in its former nullable type of pandas, if it had one."""
+    """A column in its original nullable pandas type, if it had one."""
     import pandas as pd
 
     same = dtype.lower() == ("boolean" if column.dtype == np.bool_ else str(column.dtype))
@@ -293,7 +293,7 @@ def _typed(column: Array, dtype: str) -> Array:
     name = dtype.lower()
     if name.startswith("float"):
         return column.astype(np.float32 if name == "float32" else np.float64)
-    # beyond 2^53 a float is not the integer that it was
+    # floats beyond 2^53 are not exact integers
     whole = bool(np.all(np.abs(column) < 2.0**53) and np.all(column == np.rint(column)))
     if name in INTEGERS and whole:
         bounds = np.iinfo(name)

@@ -27,16 +27,16 @@ Array = Any
 Index = tuple[Array, ...]
 
 PIECE = 500_000
-"""Entries that rows with outliers are solved for at a time."""
+"""Number of entries of the rows with outliers that are solved at a time."""
 
 PIECE_ON_DEVICE = 2**28
-"""The same on a device, which would mostly wait between small ones."""
+"""The same on a device, which would mostly wait between small batches."""
 
 FALL = 0.6
-"""Share of a limit on residuals that is left of it after a round, at most."""
+"""Largest share of a limit on residuals that remains after a round."""
 
 STRETCH = 2**20
-"""Entries that are processed at a time where arrays of all of them would only take memory."""
+"""Number of entries that are processed at a time, if arrays of all would only take memory."""
 
 _CACHES = ("_shared", "_counts", "_typical", "_scaled")
 
@@ -127,7 +127,7 @@ class LocalObservations(Observations):
         return self.with_values(array_namespace(self.y).asarray(self.y, copy=True))
 
     def rest(self) -> None:
-        """Let go of what a fit needed and the rows of its model do not."""
+        """Release what a fit needed and the rows of its model do not."""
         operator = self._shared.get("operator")
         if isinstance(operator, Entries):
             operator.pattern.rest()
@@ -152,7 +152,7 @@ class LocalObservations(Observations):
         return replace(other, weight=xp.astype(self.weight, like.dtype))
 
     def on_host(self) -> LocalObservations:
-        """Return the same in NumPy arrays: for small parts, where a device would mostly wait."""
+        """Return the same in NumPy arrays, for small parts on which a device would mostly wait."""
         if isinstance(self.y, np.ndarray):
             return self
         index = None if self.index is None else tuple(map(host, self.index))
@@ -209,13 +209,13 @@ class LocalObservations(Observations):
         xp, places = array_namespace(self.y), self.by_counts(seed)
 
         def reaches() -> Iterator[tuple[int, Array]]:
-            """Where pieces begin, and the largest of the places of their entries."""
+            """Where pieces begin, and the largest position of their entries."""
             for part in self._stretches():
                 pairs = zip(places, self.coordinates, strict=True)
                 both = [xp.take(place, i[part]) for place, i in pairs]
                 yield part.start, reduce(lambda a, b: xp.where(b > a, b, a), both)
 
-        # so many entries are within reach of every number
+        # number of entries within reach of every number
         counts = [backend(self.y).sums(r, None, max(self.shape), self.y) for _, r in reaches()]
         within = xp.cumulative_sum(xp.astype(sum(counts), xp.float64))
         last = max(2, int(xp.sum(xp.astype(within <= most, xp.int64))))
@@ -267,7 +267,7 @@ class LocalObservations(Observations):
         return LocalObservations(index, xp.concat([self.flat, other.flat]), shape, weight, stamps)
 
     def _stacked_stamps(self, other: LocalObservations) -> tuple[Any, ...]:
-        """The stamps of both, one below the other; none of mode 0 if one of them has none."""
+        """The stamps of both, one below the other; none for mode 0 if one of them has none."""
         if not self.stamps:
             return ()
         first = None
@@ -321,12 +321,12 @@ class LocalObservations(Observations):
         return squares
 
     def stretches(self, mode: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the coordinates of a mode and the values, some at a time."""
+        """Yield the coordinates of a mode and the values, in batches."""
         for part in self._stretches():
             yield self.coordinates[mode][part], self.flat[part]
 
     def _stretches(self) -> list[slice]:
-        """Which entries are processed at a time: all on a device, which waits between them."""
+        """The batches of entries; a single one on a device, which waits between batches."""
         each = STRETCH if isinstance(self.y, np.ndarray) else max(1, self.size)
         return [slice(begin, begin + each) for begin in range(0, self.size, each)]
 
@@ -455,7 +455,8 @@ class LocalObservations(Observations):
             fallen = limit is not None and bool(xp.all(limit <= floor))
             if not fallen:
                 scale = multiple * self._medians(size, mode)
-                # the limit always falls: outliers on one side can hold the scale of a row up
+                # the limit always falls, because outliers on one side can keep the scale of a row
+                # large
                 less = (
                     scale if limit is None else xp.where(scale < FALL * limit, scale, FALL * limit)
                 )
@@ -470,13 +471,13 @@ class LocalObservations(Observations):
 
     @property
     def _piece(self) -> int:
-        """How many entries of a table are worked on at a time."""
+        """Number of entries of a table that are processed at a time."""
         return PIECE if isinstance(self.y, np.ndarray) else PIECE_ON_DEVICE
 
     def _rows_in_pieces(
         self, F: Bordered, floor: float, ridge: Array | None, rounds: int
     ) -> Bordered:
-        """Solve for some rows at a time: residuals of all would be several times the data."""
+        """Solve for some rows at a time: the residuals of all would take several times the data."""
         xp, n = array_namespace(self.y), self.shape[0]
         each, found = max(1, n * self._piece // self.size), []
         for a in range(0, n, each):
@@ -500,7 +501,7 @@ class LocalObservations(Observations):
         return problem.operator.residual(factors, problem.y)
 
     def dense(self) -> tuple[Array, Array]:
-        """Return values as a whole array in double precision, and how much each counts.
+        """Return values as a dense array in double precision, and the weight of each.
 
         Both are zero where nothing is observed.
         """
@@ -522,7 +523,7 @@ class LocalObservations(Observations):
                 return one * float(self.size // self.shape[mode])
             others = tuple(k for k in range(len(self.shape)) if k != mode)
             return xp.sum(xp.reshape(values, self.shape), axis=others)
-        if not self.size:  # there is no operator of no entries
+        if not self.size:  # an operator needs at least one entry
             return backend(self.y).sums(self.index[mode], values, self.shape[mode], self.y)
         return self.operator.pattern.sums(values, mode, self.y)
 
@@ -546,7 +547,7 @@ class LocalObservations(Observations):
         """Medians of values, in the shape of y, over every slice of a mode; 0 if empty."""
         return self.operator.rows(values).medians(values, mode)
 
-    # ---- what a fit leaves
+    # ---- what remains after a fit
 
     def summary(
         self,
@@ -557,7 +558,7 @@ class LocalObservations(Observations):
         threshold: float | None = None,
         robust_scale: bool = False,
     ) -> Summary:
-        """Return what a fit leaves of the data.
+        """Return the residual statistics and outliers of a fit.
 
         Parameters
         ----------
@@ -569,12 +570,12 @@ class LocalObservations(Observations):
         scales : tuple of arrays or None, one per mode
             The residual is measured in units of `size` times the scales.
         threshold : float, optional
-            What exceeds it, in these units, is an outlier.
+            Residuals above it, in these units, are outliers.
         robust_scale : bool
-            Whether a robust standard deviation is wanted besides.
+            Whether to compute a robust standard deviation as well.
         """
         xp = array_namespace(self.y)
-        r = self.operator.residual(estimate, self.y)  # the estimate less the data
+        r = self.operator.residual(estimate, self.y)  # the estimate minus the data
         for mode, b in enumerate(offsets):
             r = r if b is None else r + self.along(mode, b)
         r = xp.reshape(r, (-1,))
@@ -582,7 +583,7 @@ class LocalObservations(Observations):
         for mode, d in enumerate(scales):
             if d is not None:
                 unit = unit * xp.reshape(self.along(mode, d) + 0 * self.y, (-1,))
-        # one unit divides sums: another array would be as large as the data
+        # a single unit divides sums; an array would be as large as the data
         plain = isinstance(unit, float) and 1e-100 < unit < 1e100
         scaled, whole = (r, unit) if plain else (r / unit, 1.0)
         if self.weight is not None:
@@ -597,7 +598,7 @@ class LocalObservations(Observations):
         return Summary(float(inside), float(sums), mean_unit, found, scale)
 
     def sparse(self, values: Array, chosen: Array) -> Any:
-        """Return values, one per entry, of those that are chosen, as a SciPy sparse array."""
+        """Return the values of the chosen entries as a SciPy sparse array."""
         from scipy.sparse import coo_array
 
         where = array_namespace(chosen).nonzero(chosen)[0]
@@ -609,7 +610,7 @@ class LocalObservations(Observations):
         return coo_array((values, index), shape=self.shape)
 
     def without_outliers(self, factors: Model, threshold: float | None) -> LocalObservations:
-        """Return the entries with weights, those of outliers 0."""
+        """Return the entries with weights, which are 0 for outliers."""
         xp = array_namespace(self.y)
         weight = xp.ones_like(self.y) if self.weight is None else self.weight
         if threshold is not None:

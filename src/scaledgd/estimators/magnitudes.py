@@ -15,7 +15,7 @@ Array = Any
 
 
 def scale_of(values: Array) -> float:
-    """Return a robust standard deviation: of the values within three of it."""
+    """Return a robust standard deviation: that of the values within three of it."""
     if not math.prod(values.shape):
         return 0.0
     scale = 1.4826 * float(backend(values).median_magnitude(values))
@@ -30,7 +30,7 @@ def scale_of(values: Array) -> float:
 
 
 def largest_size(y: Array) -> float:
-    """Return the largest absolute value of an array, 0 if it is empty; makes no array of them."""
+    """Return the largest absolute value of an array, 0 if empty, without a temporary array."""
     xp = array_namespace(y)
     return max(float(xp.max(y)), -float(xp.min(y))) if math.prod(y.shape) else 0.0
 
@@ -42,7 +42,7 @@ def magnitude(y: Array) -> float:
         return 1.0
     exponent, safe = math.frexp(largest)[1], 100 if epsilon(y) < 1e-10 else 12
     small = y
-    if abs(exponent) > safe:  # squares of these may not be numbers
+    if abs(exponent) > safe:  # their squares may not be finite
         small = small * 2.0 ** (-exponent // 2) * 2.0 ** (-exponent - (-exponent // 2))
     rms = math.sqrt(float(square(small)) / size)
     exponent = exponent if abs(exponent) > safe else 0

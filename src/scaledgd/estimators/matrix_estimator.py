@@ -1,4 +1,4 @@
-"""What estimators of tables share: how a table is read, fitted and continued."""
+"""The common part of estimators of tables: how a table is read, fitted and continued."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
 
     def _fit_on_gpu(self, data: LocalObservations, kind: Kind, X: Any) -> bool:
-        """Fit entries that have to be brought to a GPU for that; return whether they have."""
+        """Fit entries on a GPU if they are in pinned memory; return whether they were."""
         if not is_torch_array(data.y):
             return False
         from ..distributed import streaming
@@ -149,7 +149,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
 
         if is_frame(X):
             if observed is not None:
-                raise ValueError("a frame of entries holds observed ones only; leave observed out")
+                raise ValueError("a frame of entries holds only observed ones; leave observed out")
             fitting.fit(self, lambda w: sources.of_frame(w, X), client, X)
         else:
             fitting.fit(self, lambda w: sources.of_table(w, as_array(X), observed), client, X)
@@ -169,7 +169,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
         """Add rows, and continue the fit with all rows seen so far.
 
-        Offsets, scales and rank stay as they were chosen.
+        Offsets, scales and rank stay as chosen.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         return TableFit(reading, aligned_components(state, scaled))
 
     def _best_in_time(self, session: Session, data: LocalObservations, fit: TableFit) -> TableFit:
-        """Return a fit, or a better candidate if time ran out when the fit hardly began."""
+        """Return a fit, or a better candidate if time ran out when the fit had hardly begun."""
         other = self._salvaged(session, data) if session.out_of_time else None
         if other is not None and unexplained(other.state) < 0.9 * unexplained(fit.state):
             return other
@@ -253,7 +253,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         return TableFit.of_iterate(found.state, found.reading, data, robust, plain)
 
     def _blank(self, data: LocalObservations, why: str = "interrupted") -> TableFit:
-        """Return offsets alone; if none were asked for, all rows like a typical one."""
+        """Return offsets alone; without offsets, all rows like a typical one."""
         robust, plain = self._outliers() is not None, self._non_negative
         center = self.center
         if center == "auto":
@@ -329,7 +329,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         return self.fit(X, y, **fit_params).transform(X, observed=observed)
 
     def _as_given(self, kind: Kind, values: Any) -> Any:
-        """Return transformed rows as those came, or as `set_output` will make of features."""
+        """Return transformed rows in the type of the input, or as `set_output` asks."""
         chosen = getattr(self, "_sklearn_output_config", {}).get("transform")
         if (chosen or get_config()["transform_output"]) != "default":
             kind = replace(kind, labels=without_times(kind.labels))

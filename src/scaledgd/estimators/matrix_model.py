@@ -1,4 +1,4 @@
-"""The model that a fit of a table leaves."""
+"""The model of a fitted table."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class TableFit:
     reading : Reading
     state : State
     ridge : pair of arrays, optional
-        A ridge that was given, for both blocks.
+        The given ridge of both blocks.
     threshold : float, optional
     timed : Timed, optional
-        The fit that knows time, which the state is the beginning of.
+        The fit in time, which started from the state.
     caution : float
-        By how much errors of new observations are larger than the model says, squared.
+        How much larger squared errors of new observations are than the model says, as a factor.
     """
 
     reading: Reading
@@ -61,7 +61,7 @@ class TableFit:
     def of_iterate(
         cls, state: State, reading: Reading, data: LocalObservations, robust: bool, plain: bool
     ) -> TableFit:
-        """Return what an iterate amounts to, for a fit that is cut short.
+        """Return the result of an interrupted fit from its iterate.
 
         Parameters
         ----------
@@ -105,14 +105,14 @@ class MatrixModel(EntrywiseModel):
     factors : Bordered
         Rows solved against the right factor.
     ridge : array of shape (q,), optional
-        A ridge that was given; otherwise the posterior says it.
+        The given ridge; otherwise that of the posterior.
     posterior : Posterior, optional
     units : Units, optional
-        Units of columns in which the fit was made.
+        The units of columns used in the fit.
     non_negative : bool
     outliers_expected : "auto", a fraction, or None
     levels : array of shape (n2,), optional
-        The constants of columns that are constant, NaN elsewhere.
+        The values of constant columns, NaN elsewhere.
     """
 
     choice: Choice = field(default_factory=Choice)
@@ -142,7 +142,7 @@ class MatrixModel(EntrywiseModel):
             posterior = current(fit.state)
             posterior = replace(posterior, noise=float(posterior.noise), weight=None)
             if posterior.covariance is not None:
-                # rows are solved once more: only the columns are needed
+                # rows are solved again, so only the columns are needed
                 rows, columns = posterior.covariance
                 posterior = replace(posterior, covariance=(rows[:0, :, :], columns))
         model = cls(
@@ -175,7 +175,7 @@ class MatrixModel(EntrywiseModel):
         return (data if self.units is None else self.units.apply(data)).scaled(self.size)
 
     def solve_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
-        """Return scores and offsets of rows, each a function of that row alone."""
+        """Return scores and offsets of rows; each depends on its row alone."""
         R = self.factors.R
         data = self.normalised(data)
         known = self.scales.for_rows(data)
@@ -229,7 +229,7 @@ class MatrixModel(EntrywiseModel):
         if r:
             phase = fix_signs(V)
             U, V = U * phase[None, :], V * phase[None, :]
-            # nonnegative factors are parts, and stay as they are
+            # nonnegative factors stay as they are
             held = plain if self.non_negative else with_part(plain, U, s, V)
             factors = LowRank(held.L, held.R)
         row, column = self._offsets(*blank)
@@ -247,8 +247,8 @@ class MatrixModel(EntrywiseModel):
     def _offsets(self, row: Array, column: Array) -> tuple[Array, Array]:
         """Offsets of rows and columns in the units of the data.
 
-        They are additive: b stands beside 1/d₂ and c beside 1/d₁, and the mean goes with the
-        side that is not scaled.
+        They are additive: b is multiplied by 1/d₂ and c by 1/d₁, and the mean belongs to the side
+        that is not scaled.
         """
         F, known, size, r = self.factors, self.scales, self.size, self.factors.rank
         if F.v is not None:
@@ -380,7 +380,7 @@ class MatrixModel(EntrywiseModel):
         if posterior is None:
             posterior = Posterior.first(F, self.noise)
             if self.ridge is not None and F.blocks[0].shape[1]:
-                # the given ridge may have taken away more than the noise asks for
+                # the given ridge may shrink more than the noise justifies
                 ridge = _ridge(posterior, F, 0, coverage)
                 F = F.moved(0, -data.problem().linearize(F).view.block_step(0, ridge=ridge))
         ridges = tuple(_ridge(posterior, F, k, coverage) for k in (0, 1))
@@ -389,7 +389,7 @@ class MatrixModel(EntrywiseModel):
     def validate(self) -> None:
         super().validate()
         must, shaped, number = validation.must, validation.shaped, validation.number
-        must(len(self.observations.shape) == 2, "data that are no table")
+        must(len(self.observations.shape) == 2, "data that are not a table")
         n1, n2 = self.observations.shape
         F, known, choice = self.factors, self.scales, self.choice
         validation.factors(F, Bordered, (n1, n2))
@@ -435,5 +435,5 @@ SIDES = ("row", "column")
 
 
 def _ridge(posterior: Posterior, F: Bordered, k: int, coverage: Any) -> Array:
-    """The ridge of block k; that of a column without variance is bounded, also without noise."""
+    """The ridge of block k; for a column without variance it is bounded, even without noise."""
     return posterior.ridge(F, k, coverage)

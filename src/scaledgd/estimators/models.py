@@ -1,4 +1,4 @@
-"""What models of tables and tensors share: values at coordinates, and how sure they are."""
+"""The common part of models of tables and tensors: values at coordinates and their uncertainty."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CACHES = ("attributes", "_summary", "_fitted", "_root")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EntrywiseModel(ABC):
-    """All that a fit of a table or a tensor leaves.
+    """The result of a fit of a table or a tensor.
 
     Attributes
     ----------
     observations : LocalObservations
-        What was fitted, as it came.
+        The fitted data, in their own units.
     held : LocalObservations, optional
-        What was held out for conformal intervals.
+        The entries held out for conformal intervals.
     scores : array, optional
         Conformal scores of the entries held out, sorted.
     size : float
@@ -38,7 +38,7 @@ class EntrywiseModel(ABC):
     noise : float
         The variance of the noise, in units of the fit.
     free : float
-        The degrees of freedom that the noise was estimated with.
+        The degrees of freedom of the estimate of the noise.
     threshold : float, optional
         The residual that outliers exceed, in units of the fit.
     settings : dict
@@ -46,8 +46,8 @@ class EntrywiseModel(ABC):
     trail : list of dict
         How the rank was found.
     caution : float
-        By how much errors of new observations are larger than the model says, squared: what was
-        seen at entries that look like the missing ones.
+        How much larger squared errors of new observations are than the model says, as a factor;
+        measured on entries that resemble the missing ones.
     """
 
     observations: LocalObservations
@@ -65,7 +65,7 @@ class EntrywiseModel(ABC):
         return {k: v for k, v in self.__dict__.items() if k not in CACHES}
 
     def with_same_fit(self, **changes: Any) -> Self:
-        """Return the model with other fields, none of which changes what it estimates."""
+        """Return the model with other fields that do not change its estimates."""
         other = replace(self, **changes)
         other.__dict__.update({k: self.__dict__[k] for k in CACHES if k in self.__dict__})
         return other
@@ -82,17 +82,17 @@ class EntrywiseModel(ABC):
 
     @property
     def knows_rows(self) -> bool:
-        """Whether the fit knows how sure it is of every row."""
+        """Whether the fit knows the uncertainty of every row."""
         return False
 
     @property
     def in_time(self) -> int | None:
-        """The mode whose slices follow each other in time, if the fit knows."""
+        """The mode whose slices follow each other in time, if there is one."""
         return None
 
     @abstractmethod
     def spread(self) -> Spread:
-        """Return how sure the factors are."""
+        """Return the uncertainty of the factors."""
 
     @abstractmethod
     def values(self, factors: Any, index: Index | None) -> Array:
@@ -122,7 +122,7 @@ class EntrywiseModel(ABC):
         """Return estimates of other rows (slices of mode 0), at coordinates or everywhere."""
 
     def deviation(self, index: Index) -> Array:
-        """Return standard errors at coordinates, with the bias of a ridge that was given."""
+        """Return standard errors at coordinates, including the bias of a given ridge."""
         spread, unit = self.spread(), self.unit(index)
         variance = spread.variance(index)
         if not self.sure_of_bias:
@@ -138,7 +138,7 @@ class EntrywiseModel(ABC):
         index : tuple of integer arrays, one per mode
         level : float
         noise : bool
-            For new observations, and not only for the true entries.
+            Whether they are for new observations, not only for the true entries.
         """
         spread = self.spread()
         variance = spread.variance(index)
@@ -158,7 +158,7 @@ class EntrywiseModel(ABC):
         return conformal_quantile(self.scores, level) * self.tolerance(index)
 
     def tolerance(self, index: Index) -> Array:
-        """Return how far off a new observation is expected to be: the unit of the scores."""
+        """Return the expected error of a new observation, which is the unit of the scores."""
         spread, xp = self.spread(), array_namespace(self.observations.y)
         std = xp.sqrt(spread.variance(index) + spread.noise)
         little = 1e-12 * self.observations.magnitude() + smallest(std)

@@ -1,4 +1,4 @@
-"""What fitting asks of the observed entries of a matrix or a tensor.
+"""The interface between fitting code and the observed entries of a matrix or a tensor.
 
 The fitting code asks an `Observations` for sizes, sums, quantiles and problems, and never sees
 values or coordinates. So an implementation may store them anywhere; `LocalObservations` keeps
@@ -23,7 +23,7 @@ Array = Any
 Model = LowRank | Bordered | Tucker
 
 MOST = 1 / 3
-"""Share of entries that may be errors; if more are rejected, they are not."""
+"""Largest share of entries that may be errors."""
 
 MULTIPLE = 3.0
 """Standard deviations beyond which a residual counts as an outlier."""
@@ -62,7 +62,7 @@ class Observations(ABC):
         """An array of the library, dtype and device of the values."""
 
     def owned(self) -> Self:
-        """Return observations that nobody else can change."""
+        """Return observations that share no memory with the caller."""
         return self
 
     def blank(self, mode: int, width: int) -> Array:
@@ -79,9 +79,9 @@ class Observations(ABC):
         """Return the number of entries in every slice of a mode, as floats."""
 
     def by_counts(self, seed: int) -> list[Array]:
-        """Return the place of every slice of every mode among them, those with most entries first.
+        """Return the position of every slice in its mode, in descending order of entries.
 
-        Ties are broken by numbers in [0, 1) that are evenly spread, and the same on all devices.
+        Ties are broken by numbers that are evenly spread in [0, 1), and the same on all devices.
         """
         xp, found = array_namespace(self.example), []
         for mode, n in enumerate(self.shape):
@@ -93,7 +93,7 @@ class Observations(ABC):
 
     @abstractmethod
     def means(self, mode: int, extra: float = 0.0) -> Array:
-        """Return the mean of every slice, with `extra` more entries that are zero; 0 if empty."""
+        """Return the mean of every slice, with `extra` additional zero entries; 0 if empty."""
 
     @abstractmethod
     def medians(self, mode: int) -> Array:
@@ -116,11 +116,11 @@ class Observations(ABC):
 
     @abstractmethod
     def magnitude(self) -> float:
-        """Return a power of two near the root mean square: dividing by it rounds nothing."""
+        """Return a power of two near the root mean square, by which division is exact."""
 
     @abstractmethod
     def typical(self, quantile: float = 0.5) -> float:
-        """Return a quantile of the magnitudes that are not zero."""
+        """Return a quantile of the nonzero magnitudes."""
 
     @abstractmethod
     def scaled(self, size: float) -> Self:
@@ -128,23 +128,23 @@ class Observations(ABC):
 
     @abstractmethod
     def standardised(self, scales: tuple[Array | None, ...], mean: float = 0.0) -> Self:
-        """Return the values divided by one scale per slice and mode, less a mean."""
+        """Return the values divided by one scale per slice and mode, minus a mean."""
 
     @abstractmethod
     def shifted(self, offsets: tuple[Array | None, ...]) -> Self:
-        """Return the values less one offset per slice and mode."""
+        """Return the values minus one offset per slice and mode."""
 
     @abstractmethod
     def residual(self, factors: Model) -> Self:
-        """Return the values less those of a model."""
+        """Return the values minus those of a model."""
 
     @abstractmethod
     def split(self, fraction: float, seed: int, parts: int = 1) -> list[tuple[Self, Self]]:
         """Return pairs of entries to fit and entries to predict.
 
-        The second ones are disjoint, and look like what is missing: single entries, or gaps.
-        Which they are depends on the seed and on the coordinates only. At most about 200,000
-        entries are held out at a time.
+        The entries to predict are disjoint and resemble the missing ones: single entries, or gaps.
+        They depend only on the seed and the coordinates. At most about 200,000 entries are held out
+        at a time.
         """
 
     @abstractmethod
@@ -177,7 +177,7 @@ class Observations(ABC):
 
     @abstractmethod
     def squared_errors(self, factors: Model, scales: Any = None) -> Array:
-        """Return squared errors of a model, one per entry: for held-out parts, which are small.
+        """Return squared errors of a model, one per entry; for held-out parts, which are small.
 
         Parameters
         ----------
@@ -215,14 +215,14 @@ class Observations(ABC):
     ) -> Model:
         """Return the model with every slice of a mode solved again, rejecting its outliers.
 
-        Each slice starts from zero, with a threshold of its own that falls to `floor`, so that
-        no slice depends on another.
+        Each slice starts from zero, with its own threshold that falls to `floor`, so that no slice
+        depends on another.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What a fit leaves of the data.
+    """Residual statistics and outliers of a fit.
 
     Attributes
     ----------
@@ -233,9 +233,9 @@ class Summary:
     mean_unit : float
         The mean square of those units.
     outliers : SciPy sparse array, optional
-        The data less the estimate, at outliers.
+        The data minus the estimate, at outliers.
     scale : float, optional
-        A robust standard deviation of all residuals, if it was asked for.
+        A robust standard deviation of all residuals, if requested.
     """
 
     count: float
@@ -246,10 +246,10 @@ class Summary:
 
 
 def position_of(fraction: float, size: int) -> int:
-    """The rank, among magnitudes in descending order, that a fraction of them precedes."""
+    """The position in descending order that a fraction of the magnitudes precedes."""
     return min(size, max(1, math.ceil(fraction * size) + 1))
 
 
 def same_library(a: Observations, b: Observations) -> bool:
-    """Whether the arrays of two sets of observations are of one library."""
+    """Whether the arrays of two sets of observations are of the same library."""
     return array_namespace(a.example) is array_namespace(b.example)

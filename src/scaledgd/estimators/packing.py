@@ -47,7 +47,7 @@ host = to_host
 
 
 def plain(value: Any) -> Any:
-    """Return a parameter as a file can hold it; a generator cannot be stored."""
+    """Return a parameter in a form that a file can hold; a generator cannot be stored."""
     if isinstance(value, np.random.RandomState):
         return None
     if isinstance(value, os.PathLike):
@@ -98,7 +98,7 @@ def pack(x: Any) -> Tree:
 
 
 def in_numpy(tree: Tree) -> Tree:
-    """Return the tree of the same in NumPy arrays."""
+    """Return the same tree with NumPy arrays."""
     if isinstance(tree, (tuple, list)):
         return type(tree)(map(in_numpy, tree))
     if not isinstance(tree, dict):
@@ -123,7 +123,7 @@ def on_device(x: Any, place: Any) -> Any:
 
 
 def brought(x: Any, like: Any) -> Any:
-    """Return a dataclass with its NumPy arrays as arrays like another one, and where that is."""
+    """Return a dataclass with NumPy arrays converted to the library and device of another one."""
     if isinstance(like, np.ndarray):
         return x
     if is_dataclass(x) and not isinstance(x, type):
@@ -137,7 +137,7 @@ def brought(x: Any, like: Any) -> Any:
 
 
 def unpack(tree: Tree) -> Any:
-    """Return what `pack` was given."""
+    """Return the object that `pack` was given."""
     if isinstance(tree, (tuple, list)):
         return type(tree)(unpack(v) for v in tree)
     if not isinstance(tree, dict):
@@ -152,7 +152,7 @@ def unpack(tree: Tree) -> Any:
         return tuple(_vector(parts["array"], "U").tolist())
     if name == "index":
         if getattr(parts["array"], "dtype", None) != np.int32:
-            raise FileError("holds an index that is not one")
+            raise FileError("holds an invalid index")
         return parts["array"].astype(np.int64)
     if name == "dtype":
         return np.dtype(_one_of(parts["name"], "float32", "float64"))
@@ -177,7 +177,7 @@ def unpack(tree: Tree) -> Any:
 
 def _vector(x: Any, kinds: str) -> Any:
     if not isinstance(x, np.ndarray) or x.ndim != 1 or x.dtype.kind not in kinds:
-        raise FileError("holds something else where a list should be")
+        raise FileError("does not hold a list where one is expected")
     return x
 
 
@@ -188,7 +188,7 @@ def _one_of(name: Any, *known: str) -> str:
 
 
 def _torch(array: Any, place: Any) -> Any:
-    """A tensor on its former device, or on the CPU if there is no such device."""
+    """A tensor on its original device, or on the CPU if there is no such device."""
     try:
         import torch
     except ImportError:
@@ -232,7 +232,7 @@ def _column(values: list[Any]) -> Any:
 
 
 def records(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what `columns` was given; fields that a record did not have are left out."""
+    """Return the history that `columns` was given, without fields that a record did not have."""
     arrays = {k: _vector(v, "ifU") for k, v in table.items() if isinstance(v, np.ndarray)}
     lists = {k: arrays[k].tolist() if k in arrays else list(v) for k, v in table.items()}
     if len({len(v) for v in lists.values()}) > 1:

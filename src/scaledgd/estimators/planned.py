@@ -35,16 +35,16 @@ PROBE = 12
 """Sweeps after which it is clear whether noise remains."""
 
 PLENTY = 6.0
-"""Entries per degree of freedom that are plenty."""
+"""Entries per degree of freedom that count as many."""
 
 TINY = 1e-8
-"""Share of the variance below which the noise that was found is all there is."""
+"""Share of the variance below which the estimated noise is all there is."""
 
 GAP = 0.4
 """Ratio of singular values below which the smaller ones may not be needed."""
 
 SMALL = 1_000_000
-"""Entries times rank below which an exact fit is tried where entries are few."""
+"""Entries times rank below which an exact fit is tried if there are few entries."""
 
 
 def fit_planned(
@@ -94,11 +94,11 @@ def _continued(problem: Observed, start: Bordered, known: State | None) -> State
 def fit_exact(
     session: Session, data: Observations, start: Bordered, rank: int | None
 ) -> tuple[State | None, State | None]:
-    """Return a fit that reproduces the data, or None, and where a fit with noise may begin.
+    """Return a fit that reproduces the data, or None, and where a fit with noise may start.
 
-    The columns that a joint start finds are tried first, so that a rank which is given may be
-    too large. It is tried itself where there is little noise, or where the entries are so few
-    that noise cannot be told.
+    The columns that a joint start finds are tried first, so a given rank may be too large. The
+    given rank itself is tried if there is little noise, or if there are too few entries to estimate
+    the noise.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def fit_exact(
     data : Observations
     start : Bordered
     rank : int, optional
-        A rank that is given.
+        The given rank.
 
     Returns
     -------
@@ -124,17 +124,17 @@ def fit_exact(
     problem, how = data.problem(), Joint(bound, sweeps=PROBE, fine=3e-3)
     outcome = session.outcome.copy()
     if rank is not None and plenty(data, bound):
-        # so many entries leave no choice of components
+        # so many entries determine the components
         first = first_factors(problem, start, bound)
         quick = alternate(session, problem, first, "least squares")
         if fits(session, quick):
-            # where whole blocks are missing, components that are not needed are arbitrary there
+            # if whole blocks are missing, superfluous components are arbitrary there
             fewer = _reproduced(session, data, problem, table_factors(quick), bound - 1)
             return (believed(quick, data) if fewer is None else fewer), None
         session.outcome.become(outcome)
         if not whole_covariances(data, bound) and not structured(quick, data):
             noisy = believed(quick, data)
-            # components that noise could have made are better judged from the beginning
+            # components that noise could have made are better judged from a fresh start
             if table_factors(prune(noisy, data, 1.1)).rank == bound:
                 return None, with_noise(noisy, data)
     init = how.begun(data, problem, start)
@@ -164,7 +164,7 @@ def plenty(data: Observations, rank: int) -> bool:
 
 
 def _polished(session: Session, data: Observations, state: State) -> State | None:
-    """The fit of least rank that reproduces the data, if the columns that were found do."""
+    """The fit of least rank that reproduces the data, if the columns found do."""
     if noise_share(state) > LITTLE:
         return None
     F, problem = table_factors(supported(state, None, 0.5)), state.problem
@@ -175,13 +175,13 @@ def _polished(session: Session, data: Observations, state: State) -> State | Non
 def _reproduced(
     session: Session, data: Observations, problem: Observed, F: Bordered, most: int
 ) -> State | None:
-    """The fit of least rank, among those that gaps suggest, that reproduces the data."""
+    """The fit of least rank that reproduces the data, among the ranks that gaps suggest."""
     outcome = session.outcome.copy()
     offsets = sum(B.shape[0] * (B.shape[1] - F.rank) for B in F.blocks)
     for rank in _candidates(F):
         if rank > most or data.size < 1.3 * (degrees(rank, data.shape) + offsets):
             break
-        # the loss of a rank that is large enough falls by orders of magnitude
+        # if the rank is large enough, the loss falls by orders of magnitude
         fall = 1e-2 if rank == F.rank else 0.3
         exact = alternate(session, problem, truncated(F, rank), "exact", fall)
         if fits(session, exact):
@@ -191,7 +191,7 @@ def _reproduced(
 
 
 def _candidates(F: Bordered) -> list[int]:
-    """Ranks below which singular values are much smaller, and the whole rank."""
+    """Ranks after which singular values are much smaller, and the full rank."""
     s = host(singular(F)[1])
     gaps = [k for k in range(1, F.rank) if s[k] < GAP * s[k - 1]]
     return [*gaps, F.rank] if F.rank else []

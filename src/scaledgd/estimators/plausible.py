@@ -11,18 +11,18 @@ from array_api_compat import array_namespace, device
 Array = Any
 
 MOST_PLACES = 8
-"""Decimal places at most; values with more were not rounded by anybody."""
+"""Largest number of decimal places; values with more were not rounded."""
 ANY = MOST_PLACES + 1
-"""Stands for the places of values that were not rounded."""
+"""Number of places that stands for values that were not rounded."""
 STEPS = 50
-"""Steps of a scale at most: from one to five stars there are four, or eight of half a star."""
+"""Largest number of steps of a scale: one to five stars has four, or eight half steps."""
 PER_STEP = 5
-"""Values per step, and at each end, that it takes to call what was seen a scale."""
+"""Values per step, and at each end, that are needed to recognise a scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plausible:
-    """What values the columns of a table take.
+    """The values that the columns of a table take.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Plausible:
     places: Array
 
     def values(self, estimates: Array, columns: Any = slice(None), rounded: bool = True) -> Array:
-        """Return the values nearest to estimates that columns could take.
+        """Return the values closest to the estimates that the columns could take.
 
         Parameters
         ----------
@@ -45,7 +45,7 @@ class Plausible:
         columns : integer array of shape (m,), optional
             The column of each estimate.
         rounded : bool
-            Whether digits are those of the columns; otherwise only bounds are.
+            Whether to round to the digits of the columns; otherwise only bounds are applied.
         """
         xp, there = array_namespace(estimates), device(estimates)
         low, high, factor, whole = (
@@ -58,7 +58,7 @@ class Plausible:
 
 
 class ColumnValues:
-    """Collects what values the columns of a table take, a few rows at a time.
+    """Collects the values that the columns of a table take, a few rows at a time.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class ColumnValues:
         self.at_low, self.at_high = (np.zeros(columns, dtype=np.int64) for _ in range(2))
 
     def add_rows(self, values: Array) -> None:
-        """Add rows; NaN is not seen."""
+        """Add rows; NaN is ignored."""
         seen = ~np.isnan(values)
         self.count += seen.sum(axis=0)
         low = np.min(values, axis=0, initial=np.inf, where=seen)
@@ -110,13 +110,13 @@ class ColumnValues:
             self.places[np.unique(columns[left])] = places + 1
 
     def add(self, other: ColumnValues) -> None:
-        """Add what was seen elsewhere of the same columns."""
+        """Add what another collector saw of the same columns."""
         self.count += other.count
         self._ends(other.low, other.at_low, other.high, other.at_high)
         self.places = np.maximum(self.places, other.places)
 
     def _ends(self, low: Array, at_low: Array, high: Array, at_high: Array) -> None:
-        """Take in the least and the largest values of new rows, and how often they are seen."""
+        """Update the least and the largest values, and how often they occur."""
         old = np.where(self.low <= low, self.at_low, 0)
         self.at_low = old + np.where(low <= self.low, at_low, 0)
         old = np.where(self.high >= high, self.at_high, 0)
@@ -133,9 +133,9 @@ class ColumnValues:
     def found(self) -> Plausible:
         """Return the bounds and digits of columns.
 
-        A column without a negative value has none. If a column, or the table as a whole, takes
-        few values many times each, its least and its largest one too, it is a scale, and its ends
-        are bounds. The ends of measurements are seen once or twice.
+        A column without a negative value stays nonnegative. If a column, or the table as a whole,
+        takes few values, each of them many times, including the least and the largest, it is a
+        scale, and its ends are bounds. The extremes of measurements occur once or twice.
         """
         low, high, places = self.low, self.high, self.places
         whole = self._pooled()

@@ -12,7 +12,7 @@ from ..stopping import Record
 from .session import Session
 
 QUIET = 5.0
-"""Seconds between lines where there is no terminal, and before the first one."""
+"""Seconds between lines without a terminal, and before the first one."""
 LIVELY = 1.0
 """Seconds between lines on a terminal."""
 
@@ -97,9 +97,9 @@ class Silence(Lines):
 
 
 def display(name: str, verbose: int) -> Any:
-    """Return where progress is shown.
+    """Return the object that shows progress.
 
-    A bar on a terminal. Elsewhere nothing, or for verbose=2 a line every few seconds.
+    A bar on a terminal; otherwise nothing, or with verbose=2 a line every few seconds.
     """
     try:
         seen = bool(verbose) and sys.stderr.isatty()

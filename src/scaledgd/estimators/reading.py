@@ -1,4 +1,4 @@
-"""Read what users pass: arrays with NaN, masked arrays, frames, sparse matrices, tensors."""
+"""Read the input of users: arrays with NaN, masked arrays, frames, sparse matrices, tensors."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from .stamps import stamps_of
 Array = Any
 
 DENSE_LIMIT = 50_000_000
-"""Largest number of entries of a sparse table that is returned as a dense one."""
+"""Largest number of cells of a sparse table that is returned as a dense one."""
 ROOM = 1e-6
-"""Largest number to compute with, as a share of the largest number of a precision."""
+"""Largest number that is accepted, as a share of the largest number of its precision."""
 LINE = 400
-"""Bytes that a fit takes for a row or column, at the least."""
+"""Fewest bytes that a fit takes for a row or column."""
 CUDA = (2, 13)
-"""Kinds of devices, as DLPack numbers them, that are GPUs of NVIDIA."""
+"""DLPack numbers of the device types that are NVIDIA GPUs."""
 COPIES = 3
 """Copies of a dense result that exist while it is computed."""
 
@@ -44,7 +44,7 @@ COPIES = 3
 @packable
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """How data came, and how results are returned.
+    """The form of the data, in which results are returned.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Kind:
     dtype : dtype of the library
     labels : Labels, optional
     dense : bool
-        Whether the data came as a whole array, so that a dense result is no surprise.
+        Whether the data were a dense array, so that a dense result is expected.
     """
 
     how: str
@@ -72,9 +72,9 @@ class Kind:
 
 
 def taken_in(x: Any) -> Any:
-    """Return an array of another library on a GPU as a torch tensor; everything else as it is.
+    """Return a GPU array of another library as a torch tensor, and everything else unchanged.
 
-    By DLPack, so that nothing is copied.
+    It goes through DLPack, so nothing is copied.
     """
     if isinstance(x, np.ndarray) or is_torch_array(x) or not hasattr(x, "__dlpack_device__"):
         return x
@@ -116,7 +116,7 @@ def read_matrix(
         X, labels = stripped(X)
     refuse_dates("X", X)
     if isinstance(X, np.ndarray) and X.dtype.kind == "f" and X.dtype.itemsize == 4:
-        X = X.astype(np.float32, copy=False)  # another byte order is single precision too
+        X = X.astype(np.float32, copy=False)  # single precision in another byte order, too
     rules: dict[str, Any] = {
         "dtype": [np.float64, np.float32],
         "ensure_all_finite": "allow-nan" if observed is None else False,
@@ -167,12 +167,12 @@ class TooLargeError(ValueError):
 
 @contextlib.contextmanager
 def converting(name: str) -> Iterator[None]:
-    """Say what to do about an integer that is too large for a floating-point number."""
+    """Raise an error that says what to do about an integer that is too large."""
     try:
         yield
     except OverflowError:
         raise TooLargeError(
-            f"{name} holds an integer that is too large for a number of double precision; divide "
+            f"{name} holds an integer that is too large for double precision; divide "
             f"{name} by a constant, or mark the entry as missing"
         ) from None
 
@@ -204,14 +204,12 @@ def numeric(name: str, X: Any) -> Any:
     """Return an array of double or single precision."""
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError(
-            f"{name} is a masked array, whose mask would be lost; leave out what is masked"
+            f"{name} is a masked array, whose mask would be lost; leave out the masked entries"
         )
     try:
         values = np.asarray(X)
     except ValueError as error:
-        raise ValueError(
-            f"{name} is ragged: {error}; make all rows as long as each other"
-        ) from None
+        raise ValueError(f"{name} is ragged: {error}; make all rows the same length") from None
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must be real")
     refuse_dates(name, values)
@@ -229,7 +227,7 @@ def numeric(name: str, X: Any) -> Any:
 
 
 def _unmasked(X: Any, observed: Any) -> tuple[Any, Any]:
-    """Split a masked array into an array and what is observed of it."""
+    """Split a masked array into an array and a mask of the observed entries."""
     if not isinstance(X, np.ma.MaskedArray):
         return X, observed
     if observed is not None:
@@ -330,7 +328,7 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
         xp = array_namespace(values)
         kind = Kind("torch", _floating(values), None, False)
         y = xp.astype(values, kind.dtype)
-        if values.is_pinned():  # which says that a GPU is to fit them
+        if values.is_pinned():  # which asks for a fit on a GPU
             y = y.pin_memory()
     else:
         given = numeric("values", values)
@@ -339,8 +337,8 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
     index = checks.index(index, shape)
     if y.ndim != 1 or y.shape[0] != index[0].shape[0]:
         raise ValueError(
-            f"values must be one-dimensional and as many as the entries of index, "
-            f"{index[0].shape[0]}, not of shape {tuple(y.shape)}"
+            f"values must be one-dimensional with {index[0].shape[0]} entries, as many as index "
+            f"has, not of shape {tuple(y.shape)}"
         )
     checks.finite("values", y)
     sized("values", y)
@@ -412,7 +410,7 @@ def _weights(name: str, w: Any, data: LocalObservations, allow_nan: bool = False
 
 
 def check_memory(shape: tuple[int, ...], what: str, dense: bool) -> None:
-    """Refuse a result that would not fit into memory, or that is large if the data were sparse."""
+    """Refuse a result that would not fit into memory, or is large although the data were sparse."""
     cells, left = math.prod(shape), available_memory()
     if (cells > DENSE_LIMIT and not dense) or 8 * COPIES * cells > left:
         raise MemoryError(

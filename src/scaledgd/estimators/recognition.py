@@ -1,4 +1,4 @@
-"""Recognise entries and rows of a fit, so that a model is not scored on what it has seen."""
+"""Recognise entries and rows of a fit, so that a model is not scored on its own data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .packing import host
 def in_common(data: LocalObservations, fitted: LocalObservations) -> tuple[Any, bool, bool]:
     """Compare entries with those of a fit at the same coordinates.
 
-    They are the same if the values agree far more often than those of different rows do.
+    They are the same if the values agree far more often than values of different rows.
 
     Returns
     -------
@@ -64,10 +64,10 @@ def remembered(data: LocalObservations, fitted: LocalObservations) -> bool:
 
 
 def row_marks(data: LocalObservations) -> tuple[Any, Any]:
-    """A number for every row that tells it from others, and whether it has two entries."""
+    """A number that identifies every row, and whether the row has two entries."""
     index = tuple(host(i) for i in data.coordinates)
     where = numbered(index, data.shape, skip=0).astype(np.uint64)
-    # in single precision, because the same row may come with other rounding
+    # in single precision, because the same row may have been rounded differently
     bits = (host(data.flat) + 0.0).astype(np.float32).view(np.uint32).astype(np.uint64)
     mixed = (where + np.uint64(0x9E3779B97F4A7C15)) * (bits | np.uint64(1))
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits) * np.uint64(0xBF58476D1CE4E5B9)

@@ -42,7 +42,7 @@ Array = Any
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows of a design and what was measured with them, as they came.
+    """Rows of a design and their measurements, in their own units.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         return CoefficientFit(state, reading, ranks)
 
     def _scaled(self, data: Sample) -> tuple[Measurements, CoefficientReading]:
-        """Return measurements of about 1 in size, and how their coefficient is read."""
+        """Return measurements of size about 1, and how their coefficient is read."""
         A, y = data.A, data.y
         xp = array_namespace(y)
         intercept = self.center != "none"
@@ -222,7 +222,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         return scaled, CoefficientReading(tall * deviation / wide, wide)
 
     def _blank(self, data: Sample, trail: Trail | None = None) -> CoefficientFit:
-        """Return the intercept alone: a ridge of 1 leaves nothing of the coefficient."""
+        """Return the intercept alone; a ridge of 1 leaves nothing of the coefficient."""
         scaled, reading = self._scaled(data)
         ranks = (1,) * len(self.shape_)
         some = small_random(1 if len(ranks) == 2 else ranks, 1.0, rng=0)(scaled.problem())
@@ -266,7 +266,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         if model.free <= 0 or (not self.diagnostics_ and model.free < 0.25 * dof):
             self.diagnostics_ += [
                 f"there are {m} measurements but {dof} degrees of freedom; the uncertainty of the "
-                "coefficient cannot be known"
+                "coefficient is unknown"
             ]
         if self.diagnostics_:
             warn("; ".join(self.diagnostics_), DataWarning)
@@ -297,13 +297,13 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         ----------
         A : array of shape (m, n1, ..., nd) or (m, n1 · ... · nd)
         return_std : bool
-            Also return the expected error of a new measurement, from the noise and the
+            Also return the expected error of a new measurement, which combines the noise and the
             uncertainty of the coefficient.
 
         Returns
         -------
         y : array of shape (m,)
-        std : array of shape (m,), if asked for
+        std : array of shape (m,), if requested
         """
         flat, kind = self._read_design(A)
         values = kind.given_back(self._bounded(self._model.predict(flat)))
@@ -320,8 +320,8 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         level : float in (0, 1)
             The share of the intervals that should contain the measurement.
         kind : {"model", "prediction", "conformal"}
-            "model" uses the noise and the standard error of the coefficient, and is right if
-            the model is; "prediction" is the same. "conformal" uses the errors at measurements
+            "model" uses the noise and the standard error of the coefficient, and is right if the
+            model is right; "prediction" is the same. "conformal" uses the errors on measurements
             that the fit did not see, and is right for any noise; it needs ``calibrate``.
 
         Returns
@@ -355,7 +355,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         if A.ndim > 2 and tuple(A.shape[1:]) != self.shape_:
             raise ValueError(f"A has rows of shape {tuple(A.shape[1:])}, not {self.shape_}")
         if is_torch_array(A) != is_torch_array(self.factors_.blocks[0]):
-            raise TypeError("A is not of the library that the model was fitted with; convert it")
+            raise TypeError("A is of another array library than the data of the fit; convert it")
         if math.prod(A.shape[1:]) != math.prod(self.shape_):
             raise ValueError(
                 f"A has {math.prod(A.shape[1:])} features, but the coefficient has shape "
@@ -383,11 +383,11 @@ class MatrixRegressor(_Regressor):
         -1. Without it a flat design has a coefficient of shape (n_features, 1): linear
         regression.
     center : {"auto", "none"}
-        Whether there is an intercept; "auto" has one.
+        Whether there is an intercept; "auto" includes one.
     scale : {"auto", "none"}
     ridge : "auto" or float
         "auto" chooses on held-out measurements if they are few or noisy. A number is a share
-        of the ridge that would leave nothing.
+        of the ridge that would leave nothing of the coefficient.
     calibrate : float, optional
         The share of the measurements to hold out for ``interval(..., kind="conformal")``.
     clip, tol, max_iter, max_time, warm_start, random_state, n_jobs, verbose, checkpoint, interrupt

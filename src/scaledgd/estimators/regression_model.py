@@ -1,4 +1,4 @@
-"""The model that a regression leaves."""
+"""The model of a fitted regression."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RegressionModel:
     intercept : float
     noise_variance : float
     free : float
-        The degrees of freedom that the noise was estimated with.
+        The degrees of freedom of the estimate of the noise.
     information : Information
     center : str
     scores : array, optional
@@ -71,7 +71,7 @@ class RegressionModel:
         y: Array,
         center: str,
     ) -> RegressionModel:
-        """Return the model of a fit to a design and what was measured with it."""
+        """Return the model of a fit to a design and its measurements."""
         xp, m = array_namespace(y), y.shape[0]
         # nothing was measured, or the ridge left nothing
         live = float(xp.max(xp.abs(A))) > 0 and reading.ridge < 1.0
@@ -140,7 +140,7 @@ class RegressionModel:
         return Sensing(A, shape=self.shape).apply(self.factors) + self.intercept
 
     def prediction_std(self, A: Array) -> Array:
-        """Return how far off new measurements are expected to be."""
+        """Return the expected errors of new measurements."""
         xp = array_namespace(A)
         share = 1 + self.information.leverage(self.factors, A)
         tiny = smallest(A)

@@ -36,19 +36,19 @@ from .session import Session, light, revived
 
 Array = Any
 Outliers = str | float
-"""Outliers that are expected: "auto", or their fraction."""
+"""The expected outliers: "auto", or their fraction."""
 
 SAME = 0.01
-"""Change of a threshold, as a share of it, that hardly changes what is rejected."""
+"""Relative change of a threshold that hardly changes what is rejected."""
 
 PLENTY = 20.0
-"""Entries per degree of freedom that are plenty."""
+"""Entries per degree of freedom that count as many."""
 
 
 @packable
 @dataclass(frozen=True)
 class fraction_threshold:  # noqa: N801  (reads as an argument, like median_threshold)
-    """ζ_t = max(the quantile of |r| that leaves out a fraction, ratio · ζ_{t−1})."""
+    """ζ_t = max(the quantile of |r| that a fraction exceeds, ratio · ζ_{t−1})."""
 
     fraction: float
     ratio: float = 0.5
@@ -62,8 +62,8 @@ class fraction_threshold:  # noqa: N801  (reads as an argument, like median_thre
 def rejecting(data: Observations, outliers: Outliers, ratio: float = 0.3) -> HardTrim:
     """Return the loss for outliers="auto", or for a fraction of them."""
     if outliers == "auto":
-        # at first only the grossest are rejected: a column that the start put far from most of
-        # its entries must not lose them all
+        # at first only the grossest errors are rejected: if the start puts a column far from most
+        # of its entries, it must not lose all of them
         return HardTrim(median_threshold(MULTIPLE, ratio, first=data.typical(0.7)))
     return HardTrim(fraction_threshold(float(outliers), ratio))
 
@@ -74,7 +74,7 @@ def threshold(state: State) -> float:
 
 
 def levels(session: Session, data: Observations) -> tuple[float, float]:
-    """Return the threshold to end at, and the one below which the data count as reproduced."""
+    """Return the final threshold, and the one below which the data count as reproduced."""
     typical = data.typical()
     least = max(0.1 * session.tol, 10 * epsilon(data.example)) * typical
     return least, max(least, 1e-5 * typical)
@@ -140,7 +140,7 @@ def rejection(
     rank: int,
     init: Bordered | None = None,
 ) -> State:
-    """Fit a rank in spite of the outliers, and repair rows and columns that fit them."""
+    """Fit a rank despite outliers, and repair rows and columns that fit the outliers."""
     least, fine = levels(session, data)
 
     def run(init: Factors | State, stage: str = "repair") -> State:
@@ -183,7 +183,7 @@ def rejection(
 def _anew(
     data: Observations, shares: list[Array], resume: bool
 ) -> Callable[[State], Factors | State]:
-    """Solve on their own the rows and columns that were rejected for the most part."""
+    """Solve the rows and columns that were mostly rejected separately."""
 
     def repair(state: State) -> Factors | State:
         F = table_factors(state)
@@ -213,7 +213,7 @@ def only_some(F: Bordered, mode: int, chosen: Array) -> Bordered:
 
 
 def _put(B: Array, chosen: Array, rows: Array) -> Array:
-    """B with other rows at some places."""
+    """B with some rows replaced."""
     xp = array_namespace(B)
     place = np.full(B.shape[0], -1)
     place[np.asarray(chosen.tolist())] = np.arange(rows.shape[0])
@@ -223,7 +223,7 @@ def _put(B: Array, chosen: Array, rows: Array) -> Array:
 
 
 def _resumed(state: State, F: Factors) -> State:
-    """The state at other factors, its threshold a little above where it stood."""
+    """The state at other factors, with a slightly raised threshold."""
     last = state.memory.loss
     memory = replace(state.memory, loss=replace(last, value=10 * last.value))
     return replace(state.moved(F), t=state.t + 1, memory=memory)
@@ -231,9 +231,9 @@ def _resumed(state: State, F: Factors) -> State:
 
 @remembered("fewer", light, revived)
 def without_surplus(session: Session, problem: Observed, state: State, data: Observations) -> State:
-    """Drop components that are not needed to fit exactly what is not rejected.
+    """Drop components that are not needed to fit the accepted entries exactly.
 
-    A rank that is too large has a component left over that explains outliers.
+    If the rank is too large, a spare component explains outliers.
     """
     least, fine = levels(session, data)
     level = threshold(state)
@@ -245,7 +245,7 @@ def without_surplus(session: Session, problem: Observed, state: State, data: Obs
         fewer = truncated(F, F.rank - 1)
         again = session.solve(problem, fewer, Alternating(), falling(least), 40, stage="fewer")
         if threshold(again) > 10 * max(level, least):
-            # it was needed: as if nothing had been tried
+            # it was needed: undo the attempt
             session.outcome.become(outcome)
             break
         state = again
@@ -263,7 +263,7 @@ def settle(
     outliers: Outliers,
     refit: Refit | None = None,
 ) -> tuple[State, float]:
-    """Find the noise among what was not rejected: a ridge, and the final threshold."""
+    """Estimate the noise of the accepted entries, which gives a ridge and the final threshold."""
     least = max(math.sqrt(epsilon(data.example)), 0.1 * session.tol) * data.typical()
     limit, before = least, 0.0
     for _ in range(2 if refit is None else 5):
@@ -284,7 +284,7 @@ def settle(
         if refit is None:
             state = fixed.linearize(F)
             if data.size >= PLENTY * degrees(F.rank, data.shape):
-                # a ridge hardly matters: what is rejected settles in sweeps that cost less
+                # a ridge hardly matters: let the rejected set settle in cheaper sweeps
                 rules = [beside_residual(1e-3), change(1e-4 * limit)]
                 state = session.solve(fixed, state, Alternating(), rules, stage="settled")
             state = refine(session, fixed, state, data, None, 1e-4 * limit)
@@ -292,7 +292,7 @@ def settle(
             state = refit(fixed, fixed.linearize(F))
         F = table_factors(state)
         if data.within(F, limit) < 0.9 * kept:
-            # few entries led to a ridge that lost the others: the fit is better without
+            # few entries led to a ridge that lost the others: the fit is better without it
             state = believed(fixed.linearize(last.factors), data)
             break
         if last.factors.distance(F) <= 1e-3 * limit * math.sqrt(data.size):
@@ -306,21 +306,21 @@ def settle(
 
 
 def leverage(F: Bordered) -> list[Array]:
-    """How much of a direction every row, and every column, has to itself, from 0 to 1."""
+    """The share of a direction that belongs to every single row, and column, from 0 to 1."""
     xp = array_namespace(F.L)
     spans = (xp.linalg.qr(B[:, : F.rank])[0] for B in F.blocks)
     return [xp.sum(Q * Q, axis=1) for Q in spans]
 
 
 def _concentrated(F: Bordered) -> bool:
-    """Whether some row or column has a direction nearly to itself, as one of outliers would."""
+    """Whether a direction belongs almost only to one row or column, as outliers would cause."""
     return any(float(x.max()) > 0.25 for x in leverage(F))
 
 
 def without_own(state: State, most: float) -> State:
-    """Drop the directions that a row or column has to itself.
+    """Drop the directions that only one row or column has.
 
-    They explain the outliers of that row or column, and not the table.
+    They explain the outliers of that row or column, not the table.
     """
     F = table_factors(state)
     xp, r = array_namespace(F.L), F.rank
@@ -334,7 +334,7 @@ def without_own(state: State, most: float) -> State:
 
 
 def _spread_out(state: State) -> State:
-    """Replace such directions by what the residual shows most."""
+    """Replace such directions by the top directions of the residual."""
     fewer = without_own(state, 0.25)
     lost = table_factors(state).rank - table_factors(fewer).rank
-    return state.moved(widened(fewer, lost))  # its threshold goes on falling
+    return state.moved(widened(fewer, lost))  # its threshold continues to fall

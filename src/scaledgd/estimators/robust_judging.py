@@ -1,4 +1,4 @@
-"""Whether a fit of a table with gross errors may be trusted, where fitting it again is dear."""
+"""Whether to trust a fit of a table with gross errors that is expensive to fit again."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ GROSS = 9.0
 """Squared error beyond which a held-out entry may be a gross error itself."""
 
 PART = 50_000
-"""Entries of the slices that a large table is judged by."""
+"""Number of entries in the slices by which a large table is judged."""
 
 WORSE = 0.1
-"""Share of its squared errors by which medians must be better to speak against a fit."""
+"""Share of the squared errors by which medians must be better to overrule a fit."""
 
 
 def bounded(squares: Array) -> Array:
-    """Return squared errors, none of which counts more than a gross error."""
+    """Return squared errors, bounded by that of a gross error."""
     return array_namespace(squares).where(squares < GROSS, squares, GROSS + 0 * squares)
 
 
 def useless(data: LocalObservations, found: TableFit, seed: int) -> bool:
-    """Return whether medians of columns predict entries of some slices better than a fit does.
+    """Return whether column medians predict entries of some slices better than a fit.
 
-    The slices are of the long side. Each is solved for anew from most of its entries, beside the
+    The slices are those of the long side. Each is solved again from most of its entries, given the
     factor of the short side, which hardly depends on the others.
 
     Parameters

@@ -1,8 +1,8 @@
 """The rank of a table with gross errors, from gaps in the spectrum.
 
-A rank is accepted where the spectrum of the clean residual has a gap. Independent errors have a
-flat edge. What correlated errors leave, such as movers in a video, decays slowly from far above
-it, so that an edge alone would never end the search.
+A rank is accepted if the spectrum of the clean residual has a gap there. The spectrum of
+independent errors has a flat edge. That of correlated errors, such as movers in a video, decays
+slowly from far above the edge, so an edge alone would never end the search.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .session import Session
 Array = Any
 Trail = list[dict[str, Any]]
 
-NOISE = "what is left looks like independent noise"
+NOISE = "the residual looks like independent noise"
 VANISHED = "the residual vanished except for the outliers"
 NO_GAP = "the spectrum decays without a gap beyond it"
 
@@ -53,7 +53,7 @@ class Spectrum:
     kept: float
 
     def gap(self, ratio: float = 2.0) -> int:
-        """Return how many singular values stand above a gap; 0 if there is none."""
+        """Return how many singular values are above a gap; 0 if there is none."""
         for j in range(1, len(self.s)):
             if self.s[j - 1] < 1.1 * self.edge:
                 return 0
@@ -84,13 +84,13 @@ class Spectrum:
 
 
 def spectrum_of(data: Observations, F: Bordered, most: int = 32) -> Spectrum:
-    """Return the spectrum of the residual of a fit, without what was rejected."""
+    """Return the spectrum of the residual of a fit, without the rejected entries."""
     xp, (n1, n2) = array_namespace(data.example), data.shape
     Z, rms, kept = data.clean_residual(F)
     times, adjoint_times = Z.times, Z.adjoint_times
     left, right = F.modes
     if left.shape[1]:
-        # fitting the factors disturbs the residual along them: look off their spans
+        # fitting the factors disturbs the residual along them, so project them out
         P, Q = xp.linalg.qr(left)[0], xp.linalg.qr(right)[0]
 
         def times(V: Array) -> Array:
@@ -111,7 +111,7 @@ def spectrum_of(data: Observations, F: Bordered, most: int = 32) -> Spectrum:
 def robust_rank(session: Session, data: Observations, seed: int) -> tuple[int, str, Trail]:
     """Return the rank below the first gap, why, and the steps that led there.
 
-    Of a table that is much longer than wide, a random part of the long side is used.
+    If a table is much longer than wide, a random part of the long side is used.
     """
     short, long = min(data.shape), max(data.shape)
     size = max(1000, 4 * short)

@@ -36,39 +36,39 @@ from .wishes import Wishes
 Array = Any
 
 LARGEST_RANK = 20
-"""Largest rank that is begun with."""
+"""Largest initial rank."""
 
 JUDGED = 100_000
-"""Entries above which a fit is judged by some of its slices, and not fitted again."""
+"""Number of entries above which a fit is judged by some of its slices instead of a second fit."""
 
 ENOUGH = 60
-"""Held-out entries that are enough to judge a fit by."""
+"""Number of held-out entries that is enough to judge a fit."""
 
 DOUBTFUL = 0.5
-"""Share of the squared errors of medians above which a fit hardly predicts."""
+"""Share of the squared errors of medians above which a fit has little predictive value."""
 
 SMALL = 20_000
 """Entries up to which small ranks are tried one by one."""
 
 RANKS = (1, 2, 3, 4, 5, 6, 8)
-"""Those ranks."""
+"""The ranks that are tried."""
 
 PLENTY = 1.5
-"""Entries per degree of freedom that a fit must reproduce to be believed."""
+"""Entries per degree of freedom that a fit must reproduce to be credible."""
 
 DETERMINED = 0.5
-"""Degrees of freedom per entry up to which a rank that is given can be told from gross errors."""
+"""Degrees of freedom per entry up to which a given rank can be told from gross errors."""
 
 SHARE = 0.9
-"""Part of the variance that the low-rank part explains at first."""
+"""Initial share of the variance that the low-rank part explains."""
 
 
 def search_robust(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> TableFit:
     """Return the fit of a table with gross errors.
 
-    A fit that reproduces what is not rejected needs no offsets. Otherwise columns have
-    offsets, and the noise has heavy tails; offsets, rank and noise are found together. Where the
-    table is too large for that, the rank is the one below a gap of the spectrum.
+    A fit that reproduces the accepted entries needs no offsets. Otherwise columns have offsets, the
+    noise has heavy tails, and offsets, rank and noise are found together. If the table is too large
+    for that, the rank is the one below a gap in the spectrum.
 
     Parameters
     ----------
@@ -80,10 +80,10 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     """
     most = min(LARGEST_RANK, max(1, min(data.shape) - 2))
     if wishes.rank is not None and wishes.rank > determinable(data, DETERMINED):
-        wishes = replace(wishes, rank=None)  # an upper bound that says nothing
+        wishes = replace(wishes, rank=None)  # an upper bound that excludes nothing
     most = most if wishes.rank is None else min(wishes.rank, *data.shape)
     found = _plain(session, data, wishes, most, seed)
-    # what moves slowly in a video is no background
+    # slowly moving objects in a video are not background
     small = _by_columns(wishes) and whole_covariances(data, most)
     modes = smooth_modes(data, wishes.smooth) if small or wishes.smooth != "auto" else ()
     if session.out_of_time:
@@ -116,7 +116,7 @@ def _by_columns(wishes: Wishes) -> bool:
 def _plain(
     session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
 ) -> TableFit:
-    """The fit, whatever it is worth."""
+    """The fit, before it is judged."""
     if not _by_columns(wishes) or not whole_covariances(data, most):
         return _by_rejection(session, data, wishes.plain, wishes, seed)[0]
     if wishes.rank is not None and wishes.allow("none"):
@@ -130,7 +130,7 @@ def _plain(
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A fit to most of the entries, and how it does at the others.
+    """A fit to most of the entries, and its errors on the others.
 
     Attributes
     ----------
@@ -139,9 +139,8 @@ class _Part:
     unit : array of shape (n2,)
         Robust deviations of columns.
     errors, medians : arrays of shape (m,)
-        Squared errors of the fit, and of the medians of columns, in these units. What is as
-        large as a gross error counts no more than one. Where entries are few, also those of
-        fits to other parts.
+        Squared errors of the fit, and of column medians, in these units, bounded by that of a gross
+        error. If there are few entries, fits to other parts are included.
     """
 
     fit: LocalObservations
@@ -155,7 +154,7 @@ class _Part:
     def of(
         cls, session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
     ) -> _Part | None:
-        """Hold entries out and fit the others; None if there are too few."""
+        """Hold out entries and fit the others; None if there are too few."""
         pairs, unit = parts_of(data, seed, ENOUGH), robust_column_units(data).scale
         xp, parts = array_namespace(data.y), []
         for fit, test in pairs:
@@ -175,7 +174,7 @@ class _Part:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the fit predicts hardly better than medians."""
+        """Whether the fit hardly predicts better than medians."""
         xp = array_namespace(self.errors)
         return float(xp.mean(self.errors)) > DOUBTFUL * float(xp.mean(self.medians))
 
@@ -193,10 +192,7 @@ class _Part:
         most: int,
         seed: int,
     ) -> TableFit:
-        """Return a fit to all entries that explains them no worse than the one to most of them.
-
-        Otherwise the start failed with all entries, but not with most of them.
-        """
+        """Return a fit to all entries that explains them no worse than the fit to most of them."""
         free = degrees(table_factors(self.found.state).rank, data.shape)
         if session.out_of_time or not all(map(_has_posterior, (self.found, whole))):
             return whole
@@ -211,7 +207,7 @@ class _Part:
         return whole
 
     def explained(self, data: LocalObservations, found: TableFit) -> float:
-        """The logarithm of the likelihood of all entries, in units of the columns."""
+        """The log-likelihood of all entries, in units of the columns."""
         values = found.reading.values(table_factors(found.state), data.coordinates)
         xp = array_namespace(values)
         return cauchy((values - data.flat) / xp.take(self.unit, data.coordinates[1]))
@@ -219,7 +215,7 @@ class _Part:
     def in_time(
         self, session: Session, data: LocalObservations, whole: TableFit, mode: int
     ) -> TableFit | None:
-        """Return a fit that knows time, if it predicts better."""
+        """Return a fit in time, if it predicts better."""
         rank, limit = table_factors(whole.state).rank, MULTIPLE
         usable = (_has_posterior(fit) for fit in (self.found, whole))
         if not all(usable) or not 0 < rank <= largest_rank(data, mode):
@@ -241,7 +237,7 @@ class _Part:
 
 
 def _has_posterior(found: TableFit) -> bool:
-    """Whether a fit says how sure it is, and has no offsets but those of columns."""
+    """Whether a fit has a posterior, and no offsets except those of columns."""
     F = table_factors(found.state)
     known = isinstance(found.state.memory.method, Posterior)
     plain = F.v is None and found.reading.choice.scale == "none"
@@ -251,7 +247,7 @@ def _has_posterior(found: TableFit) -> bool:
 def _by_ranks(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit | None:
-    """Return the fit of least rank that reproduces what is not rejected, if there is one."""
+    """Return the fit of least rank that reproduces the accepted entries, if there is one."""
     if wishes.rank is not None or not wishes.allow("none") or data.size > SMALL:
         return None
     for rank in RANKS:
@@ -273,7 +269,7 @@ def _by_ranks(
 
 
 def _medians_alone(data: LocalObservations) -> TableFit:
-    """Medians of columns, where nothing else predicts better."""
+    """Column medians, if nothing else predicts better."""
     choice, size = Choice("columns", robust=True), data.magnitude()
     normal = data.scaled(size)
     start = replace(empty(normal, choice), R=normal.medians(1)[:, None])
@@ -286,7 +282,7 @@ def _medians_alone(data: LocalObservations) -> TableFit:
 def _without_offsets(
     found: TableFit, data: LocalObservations
 ) -> tuple[Reading, State, LocalObservations]:
-    """The fit with its offsets of columns in the units, and the data in those units."""
+    """The fit with its column offsets moved into the units, and the data in those units."""
     reading, F, posterior = found.reading, table_factors(found.state), current(found.state)
     units, r = reading.units, F.rank
     if F.u is None:
@@ -305,7 +301,7 @@ def _without_offsets(
 def _by_rejection(
     session: Session, data: LocalObservations, choice: Choice, wishes: Wishes, seed: int
 ) -> tuple[TableFit, bool]:
-    """Reject residuals beyond a falling threshold; return whether nothing else is left."""
+    """Reject residuals beyond a falling threshold; return whether the rest is reproduced."""
     assert wishes.outliers is not None
     size = data.magnitude()
     normal, rank = data.scaled(size), wishes.rank
@@ -334,7 +330,7 @@ def _by_student(
     seed: int,
     other: TableFit | None = None,
 ) -> TableFit:
-    """Fit offsets of columns, factors, and noise with heavy tails; from another fit, if given."""
+    """Fit column offsets, factors and heavy-tailed noise, starting from another fit if given."""
     assert wishes.outliers is not None
     scaled = wishes.scale == "columns"
     if wishes.scale == "auto":
@@ -356,7 +352,7 @@ def _by_student(
     rank = table_factors(state).rank
     trail = [{"rank": rank, "why": "supported by the data"}]
     reading = replace(reading, trail=trail)
-    # the noise is found from squares, whose rounding is that of its square
+    # the noise is estimated from squares, which have the rounding error of squares
     least = max(1e-5, 10 * math.sqrt(epsilon(normal.example)))
     if rank and _sigma(state) <= least * math.sqrt(robust_variance(normal, start)):
         return _exact(session, data, wishes, TableFit(reading, state), normal, seed)
@@ -384,7 +380,7 @@ def _exact(
     normal: LocalObservations,
     seed: int,
 ) -> TableFit:
-    """Reproduce what is not rejected: without offsets if that is possible."""
+    """Reproduce the accepted entries, without offsets if possible."""
     assert wishes.outliers is not None
     F = table_factors(found.state)
     for rank in (F.rank, F.rank + 1) if wishes.allow("none") else ():

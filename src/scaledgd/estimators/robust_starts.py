@@ -1,4 +1,4 @@
-"""New starts for a heavy-tailed fit that failed: likely entries, and unlikely ones."""
+"""New starts for a heavy-tailed fit that failed, and the likelihood of fits."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ TINY = 1e-100
 """The least residual that counts, in units of the columns."""
 
 OWN = 0.9
-"""Share of a direction from which on a row or column has it to itself."""
+"""Share of a direction above which it belongs to a single row or column."""
 
 
 def without_errors_of_one(
     session: Session, problem: Observed, data: LocalObservations, state: State, how: Joint
 ) -> State:
-    """Return a fit without directions that explain the gross errors of one row or column.
+    """Return a fit without directions that explain the gross errors of a single row or column.
 
-    A direction that a row has to itself says nothing about other rows. It is needed where the row
-    is unlike all others, and not where a few of its entries are wrong: then the fit is about as
-    likely without it.
+    A direction that only one row has says nothing about other rows. It is needed if the row differs
+    from all others, but not if a few of its entries are wrong: then the fit is about as likely
+    without it.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def without_errors_of_one(
 
 
 def _likelihood(data: LocalObservations, state: State) -> float:
-    """The logarithm of the likelihood of a state, in which columns may have their own noise."""
+    """The log-likelihood of a state, in which columns may have their own noise."""
     left, columns = data.residual(table_factors(state)), current(state).columns
     if columns is None:
         return cauchy(left.flat)
@@ -80,9 +80,9 @@ def _likelihood(data: LocalObservations, state: State) -> float:
 
 
 def cauchy(residual: Array) -> float:
-    """Return the logarithm of the likelihood of residuals, but for a constant.
+    """Return the log-likelihood of residuals, up to a constant.
 
-    By Cauchy's distribution, whose tails are so heavy that gross errors are nothing special.
+    The distribution is Cauchy's, whose tails are heavy enough for gross errors.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def carried(found: TableFit, reading: Reading, start: Bordered) -> Bordered:
         Of a table of the same shape, without scales of rows.
     reading : Reading
     start : Bordered
-        With the offsets that the factors are to have.
+        With the offsets that the factors should have.
     """
     F, xp = table_factors(found.state), array_namespace(start.R)
     assert start.u is not None
@@ -115,14 +115,14 @@ def carried(found: TableFit, reading: Reading, start: Bordered) -> Bordered:
 
 
 def _line(reading: Reading, like: Array) -> tuple[Array, Array]:
-    """What columns of a fit are multiplied by, and what is added, to give those of the data."""
+    """Scale and offset that convert columns of a fit to those of the data."""
     if reading.units is None:
         return reading.size + 0 * like, 0 * like
     return reading.size * reading.units.scale, reading.units.offset
 
 
 def continued(data: LocalObservations, problem: Observed, F: Bordered, first: State) -> State:
-    """Return a state with factors of another fit, and how much entries count beside them.
+    """Return a state with the factors of another fit, and the weights of entries under them.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def continued(data: LocalObservations, problem: Observed, F: Bordered, first: St
         That of `data`.
     F : Bordered
     first : State
-        Where a fit begins that has no other to continue from.
+        The start of a fit that has no other to continue from.
     """
     left = data.residual(F)
     noise = max(data.residual_scale(F) ** 2, smallest(left.y))

@@ -32,7 +32,7 @@ def change(tol: float) -> StoppingRule:
 
 
 def vanished(tol: float) -> StoppingRule:
-    """Stop when the residual is `tol` of the data."""
+    """Stop when the residual is less than `tol` times the data."""
 
     def rule(state: State, history: list[Record]) -> Stop | None:
         least = max(tol, 4 * epsilon(state.factors.blocks[0]))
@@ -71,7 +71,7 @@ def stalled(share: float, over: int = 10) -> StoppingRule:
 
 
 def beside_residual(share: float) -> StoppingRule:
-    """Stop when X changes by little beside the residual: noise hides the rest."""
+    """Stop when X changes little compared with the residual: noise hides the rest."""
     last: list[Factors] = []
 
     def rule(state: State, history: list[Record]) -> Stop | None:

@@ -1,4 +1,4 @@
-"""Models in files, without pickle: reading a file from a stranger is safe."""
+"""Models in files, without pickle: untrusted files are safe to read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def save(estimator: LowRankEstimator, path: str | os.PathLike[str]) -> None:
 
     known, name = vars(estimator), type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
-        raise TypeError(f"{name} is no estimator of this library, and could not be loaded again")
+        raise TypeError(f"{name} is not an estimator of this library, and could not be loaded")
     params = {k: plain(v) for k, v in estimator.get_params(deep=False).items()}
     params["checkpoint"] = params["n_jobs"] = None  # they belong to this machine
     names = known.get("feature_names_in_")
@@ -81,7 +81,7 @@ def save(estimator: LowRankEstimator, path: str | os.PathLike[str]) -> None:
 
 
 def _without_source(model: Any) -> Any:
-    """The model, without the collection that its entries could be read from again."""
+    """The model, without the collection from which its entries could be read again."""
     data = getattr(model, "observations", None)
     if isinstance(model, FarModel):
         model = replace(model, rows=None)
@@ -120,7 +120,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     folder = Path(path) if os.path.isdir(path) else None
     if folder is not None and not (folder / "model.npz").is_file():
-        raise FileError(f"{os.fspath(path)} is a folder, but none that a model was saved into")
+        raise FileError(f"{os.fspath(path)} is a folder that does not hold a saved model")
     tree = files.read(path if folder is None else folder / "model.npz", "model")
     try:
         return _revived(converted(tree), folder)

@@ -22,13 +22,13 @@ Array = Any
 @packable
 @dataclass(frozen=True)
 class Choice:
-    """Which offsets are estimated, and whether rows and columns are divided by their deviation.
+    """Which offsets are estimated, and whether rows and columns are divided by their deviations.
 
     Attributes
     ----------
     center, scale : {"none", "rows", "columns", "both"}
     robust : bool
-        Whether deviations are found from medians.
+        Whether deviations are computed from medians.
     """
 
     center: str = "none"
@@ -70,7 +70,7 @@ def _median(x: Array) -> float:
 @packable
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """What the data are divided by, and the mean that is then subtracted.
+    """The scales by which data are divided, and the mean that is then subtracted.
 
     Attributes
     ----------
@@ -111,12 +111,12 @@ class Scales:
 
 
 def _harmonic(d: Array) -> float:
-    """The factor that makes the mean square of 1/d one: offsets must not depend on units."""
+    """The factor that makes the mean square of 1/d one, so that offsets do not depend on units."""
     return math.sqrt(float(array_namespace(d).mean(1 / (d * d))))
 
 
 def scales(data: Observations, choice: Choice) -> Scales:
-    """Return the scales and the mean that a choice asks for."""
+    """Return the scales and the mean of a choice."""
     rows = typical = columns = None
     unit = 1.0
     if choice.scale in ("rows", "both"):
@@ -148,7 +148,7 @@ def _checked(F: Factors) -> Bordered:
 
 
 def empty(data: Observations, choice: Choice, known: Scales | None = None) -> Bordered:
-    """Return factors of rank 0: offsets that are zero.
+    """Return factors of rank 0, with offsets of zero.
 
     Offsets are additive in the units of the data. If the data are divided by scales, the
     vectors that multiply the offsets are divided by them too.
@@ -192,7 +192,7 @@ def singular(F: Bordered | LowRank) -> tuple[Array, Array, Array]:
 
 
 def with_part(F: Bordered, U: Array, s: Array, V: Array) -> Bordered:
-    """Return the same offsets beside another low-rank part."""
+    """Return the same offsets with another low-rank part."""
     xp, r = array_namespace(F.L), F.rank
     root = xp.sqrt(s)[None, :]
     return replace(

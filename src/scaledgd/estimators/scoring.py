@@ -76,15 +76,15 @@ def rank_curve(
     cv : splitter, optional
         By default a third of the entries at a time, at random.
     n_jobs : int, optional
-        Fits side by side.
+        Number of fits in parallel.
     ax : matplotlib axes, optional
 
     Returns
     -------
     display : RankCurveDisplay
         With `ranks`, `errors` (root mean squares), `spread` (their standard errors over the
-        splits) and `chosen`, the smallest rank whose error is the least within the standard error
-        of that. It is drawn where matplotlib is installed; ``display.plot(ax)`` draws it again.
+        splits) and `chosen`, the smallest rank whose error is within a standard error of the least.
+        It is drawn if matplotlib is installed; ``display.plot(ax)`` draws it again.
 
     Examples
     --------

@@ -41,7 +41,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         return search_robust(session, data, wishes, seed)
     if wishes.ridge is not None or wishes.non_negative:
         return _given_penalty(session, data, wishes, seed)
-    # looking for time in the data takes longer than an exact fit; what is named is checked now
+    # detecting time in the data takes longer than an exact fit; given options are checked now
     named = wishes.smooth != "auto" or any(s is not None for s in data.stamps)
     modes = smooth_modes(data, wishes.smooth) if named else ()
     many = wishes.rank is not None and plenty(data, wishes.rank)
@@ -92,10 +92,10 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
 def _given_penalty(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit:
-    """Fit with a ridge that is given, or with nonnegative factors."""
+    """Fit with a given ridge, or with nonnegative factors."""
     bound = determinable(data, 0.5)
     if wishes.rank is not None and wishes.rank > bound and wishes.non_negative:
-        wishes = replace(wishes, rank=None)  # an upper bound that says nothing
+        wishes = replace(wishes, rank=None)  # an upper bound that excludes nothing
     plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
     if wishes.rank is None:
         unlike = unlike_columns(data)
@@ -110,7 +110,7 @@ def _judged_penalty(
 ) -> TableFit:
     """Fit as planned, and judge the fit by held-out entries."""
     found = _penalised(session, data, plan, wishes, report=True)
-    # what was chosen by other fits, or given, is judged as it ends
+    # a rank that was given, or chosen by other fits, is judged at the end
     pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
     unit, errors = own_units(data), []
     for fit, test in pairs:
@@ -123,7 +123,7 @@ def _judged_penalty(
         return found
     if wishes.rank is None and plan.rank > 1:
         # it was chosen by fits with another penalty
-        why = {"rank": plan.rank // 3, "why": "a larger one predicts worse than means of columns"}
+        why = {"rank": plan.rank // 3, "why": "a larger one predicts worse than column means"}
         less = replace(plan, rank=max(1, plan.rank // 3), trail=[*plan.trail, why])
         return _judged_penalty(session, data, less, wishes, seed)
     return doubted(found)
@@ -132,7 +132,7 @@ def _judged_penalty(
 def _penalised(
     session: Session, data: LocalObservations, plan: Plan, wishes: Wishes, report: bool = False
 ) -> TableFit:
-    """Fit a rank with a ridge that is given, or with nonnegative factors."""
+    """Fit a rank with a given ridge, or with nonnegative factors."""
     reading, scaled, blank = plan.prepared(data)
     session = session.with_reading(reading if report else None)
     if wishes.ridge is not None:

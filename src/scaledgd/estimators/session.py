@@ -19,9 +19,9 @@ Watch = Callable[["Session", str, State, list[Record]], bool]
 
 
 def light(state: State) -> dict[str, Any]:
-    """Return what must be stored of a state to resume from it."""
+    """Return the part of a state that must be stored to resume from it."""
     kept = {"t": state.t, "factors": state.factors, "memory": state.memory}
-    return {**kept, "known": state.known}  # computed anew, the loss would be rounded otherwise
+    return {**kept, "known": state.known}  # a recomputed loss would be rounded differently
 
 
 def revived(kept: dict[str, Any], problem: Observed, *_: Any) -> State:
@@ -44,7 +44,7 @@ class Outcome:
     Attributes
     ----------
     history : list of records
-        Those of all stages, numbered and timed through.
+        Those of all stages, with consecutive numbers and times.
     converged : bool
     status : str
         Why the last stage ended.
@@ -55,7 +55,7 @@ class Outcome:
     status: str = "nothing had to be fitted"
 
     def add(self, result: Result, stage: str) -> None:
-        """Append the history of a stage, and take over how it ended."""
+        """Append the history of a stage, and adopt its status."""
         self.extend(result.history, stage)
         self.converged, self.status = result.converged, result.status
 
@@ -71,17 +71,17 @@ class Outcome:
         return replace(self, history=list(self.history))
 
     def become(self, other: Outcome) -> None:
-        """Take over another outcome, as if what came since had not been tried."""
+        """Return to another outcome, as if later stages had not been tried."""
         self.history = list(other.history)
         self.converged, self.status = other.converged, other.status
 
     def packed(self, since: int) -> dict[str, Any]:
-        """Return what happened from a position in the history on, for a checkpoint."""
+        """Return the outcome since a position in the history, for a checkpoint."""
         ends = {"converged": self.converged, "status": self.status}
         return {**ends, "history": columns(self.history[since:])}
 
     def restore(self, kept: dict[str, Any], since: int) -> None:
-        """Take over what `packed` returned."""
+        """Restore what `packed` returned."""
         self.history = [*self.history[:since], *records(kept["history"])]
         self.converged, self.status = kept["converged"], kept["status"]
 
@@ -105,11 +105,11 @@ class Shared:
     latest : Sighting, optional
         The last complete iterate that can be read.
     best : Sighting, optional
-        While several ways are tried, the best one so far.
+        While several candidates are tried, the best so far.
     history : list of records
         The stage that is running.
     stopped : bool
-        Whether a callback asked for the end.
+        Whether a callback has stopped the fit.
     """
 
     watch: Watch | None = None
@@ -119,7 +119,7 @@ class Shared:
     stopped: bool = False
 
     def rest(self) -> None:
-        """Let go of iterates, whose residuals are as large as the data, when a fit is found."""
+        """Release iterates, whose residuals are as large as the data, once a fit is found."""
         self.latest = self.best = None
 
     def salvage(self) -> Sighting | None:
@@ -132,7 +132,7 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """How a fit runs: its limits, its journal, and where its results are noted.
+    """The limits of a fit, its journal, and the record of its results.
 
     Parameters
     ----------
@@ -173,21 +173,21 @@ class Session:
         return replace(self, reading=reading)
 
     def apart(self, tol: float = 1e-9, max_iter: int = 500) -> Session:
-        """Return a session with limits and a history of its own, and the same deadline."""
+        """Return a session with its own limits and history, and the same deadline."""
         return replace(self, tol=tol, max_iter=max_iter, outcome=Outcome())
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the fit has to end, by the clock or because a callback asked for it."""
+        """Whether the fit has to end, because of the clock or a callback."""
         return self.shared.stopped or time.perf_counter() > self.deadline
 
     def best_so_far(self, state: State) -> None:
-        """Note the state that a fit which is cut short should end with."""
+        """Note the state that an interrupted fit should return."""
         if self.reading is not None:
             self.shared.best = Sighting(state, self.reading)
 
     def ended(self) -> None:
-        """Note that time ran out after the last stage: then nothing has judged the fit."""
+        """Note that time ran out after the last stage, so that the fit was not judged."""
         outcome = self.outcome
         if outcome.converged and time.perf_counter() > self.deadline:
             left = "before the fit was compared with simpler ones"
@@ -195,7 +195,7 @@ class Session:
             outcome.converged = False
 
     def interrupted(self) -> None:
-        """Note that Ctrl-C ended the fit, with what the running stage has done."""
+        """Note that Ctrl-C ended the fit, and add the history of the running stage."""
         outcome = self.outcome
         outcome.extend(self.shared.history, "interrupted")
         self.shared.history = []
@@ -211,7 +211,7 @@ class Session:
         max_iter: int | None = None,
         stage: str = "",
     ) -> State:
-        """Run `scaledgd.solve` within the limits, watched, and as a step of the journal.
+        """Run `scaledgd.solve` within the limits, with callbacks, as a step of the journal.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ class Session:
         return found.state
 
     def watched(self, stage: str, state: State, history: list[Record]) -> Stop | None:
-        """Report an iterate; the rule of a callback that asked for the end."""
+        """Report an iterate; stop if a callback asks for it."""
         shared, record = self.shared, history[-1]
         if self.reading is not None:
             shared.latest = Sighting(state, self.reading)
@@ -292,7 +292,7 @@ def _result(kept: Any, problem: Observed) -> Result:
 
 
 def _at_most(updates: int, ours: bool) -> StoppingRule:
-    """End after so many updates, a limit of our own or the one that was asked for."""
+    """Stop after so many updates, an internal limit or the given one."""
     made = f"{updates} updates, the most of this stage," if ours else f"max_iter={updates} updates"
 
     def rule(state: State, history: list[Record]) -> Stop | None:

@@ -18,26 +18,26 @@ from .packing import packable
 Array = Any
 
 ROUNDS = 6
-"""How often the noise of a slice is found, and the slice solved with it."""
+"""Number of rounds of estimating the noise of a slice and solving the slice."""
 
 
 @packable
 @dataclass(frozen=True, eq=False)
 class SlicePrior:
-    """What is known of a slice of mode 0 before it is seen, and of the noise in it.
+    """Prior of a slice of mode 0, and of its noise.
 
     Attributes
     ----------
     prior : array of shape (r_0,)
         The variance of the numbers in a row of the first factor.
     unsure : array of shape (r_0,)
-        The mean variance, over the entries, of what these numbers are multiplied by.
+        The mean variance, over the entries, of the numbers that multiply them.
     scales : tuple of arrays of shape (n_k,) or None, one per mode but the first
-        The variance of the noise of an entry is multiplied by those of its other slices.
+        The noise variance of an entry is multiplied by the scales of its other slices.
     noise : float
         The variance of the noise where all scales are 1.
     uneven : bool
-        Whether each slice has a noise of its own.
+        Whether each slice has its own noise level.
     """
 
     prior: Array
@@ -47,7 +47,7 @@ class SlicePrior:
     uneven: bool
 
     def solve(self, F: Tucker, data: LocalObservations) -> Tucker:
-        """Return the factors with the rows of mode 0 solved for; each depends on its slice only.
+        """Return the factors with the rows of mode 0 solved; each depends only on its slice.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class SlicePrior:
             G = F.moved(0, -solution.step)
             U = G.factors[0]
             residual = problem.operator.residual(G, problem.y)
-            # what is expected of squares: of the row, and of what it is multiplied by
+            # expected squares of the row, and of the numbers that multiply it
             inverse = solution.diagonal
             learnt = F.core.shape[0] - xp.sum(ridge * inverse, axis=1)[:, None]
             left = data._sums(0, xp.reshape(residual * residual, (-1,)))[:, None] + level * learnt
@@ -83,7 +83,7 @@ class SlicePrior:
         return G
 
     def validate(self, F: Tucker) -> None:
-        """Raise a FileError if it does not belong to some factors."""
+        """Raise a FileError if the prior does not match the factors."""
         validation.shaped(self.prior, self.prior.shape[:1], least=0)
         validation.shaped(self.unsure, self.prior.shape[:1])
         validation.must(len(self.scales) == len(F.shape) - 1, "the noise of slices")
@@ -94,14 +94,14 @@ class SlicePrior:
 
 
 def solve_parts(parts: tuple[SlicePrior, ...], F: Tucker, data: LocalObservations) -> Tucker:
-    """Return the mean of several models with the rows of mode 0 of each solved for.
+    """Return the mean of several models, each with its rows of mode 0 solved.
 
     Parameters
     ----------
     parts : tuple of SlicePrior
         In the order of the rows of the core.
     F : Tucker
-        The mean: the core of every model, divided by their number, below those before it.
+        The mean: the cores of all models, divided by their number and stacked.
     data : LocalObservations
     """
     rows, done = [], 0

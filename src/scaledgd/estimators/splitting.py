@@ -65,7 +65,7 @@ class _Splitter(BaseCrossValidator):
 def _entries(X: Any, splitter: object) -> EntryTable:
     if not isinstance(X, EntryTable):
         raise TypeError(
-            f"{type(splitter).__name__} divides entries, and scikit-learn divides rows; give it "
+            f"{type(splitter).__name__} splits entries, but scikit-learn splits rows; pass "
             "scaledgd.EntryTable.of(X)"
         )
     return X
@@ -134,7 +134,7 @@ class BlockSplit(_Splitter):
 
 
 class RowSplit(_Splitter):
-    """Splits whole rows, to see how well rows are completed that the fit did not see.
+    """Splits whole rows, to measure how well unseen rows are completed.
 
     Parameters
     ----------
@@ -165,10 +165,10 @@ class TimeSplit(_Splitter):
     Parameters
     ----------
     n_splits : int
-        The rows are cut into one part more than that; each part but the first is predicted
-        from all before it.
+        The rows are cut into one more part than this; each part but the first is predicted from all
+        before it.
     gap : int
-        Rows left out between the past and what is predicted.
+        Rows left out between those that are fitted and those that are predicted.
 
     Examples
     --------

@@ -20,19 +20,19 @@ NANO = 1_000_000_000
 a microsecond."""
 
 CENTURIES = 291
-"""Years before and after 1970 that 64 bits of nanoseconds reach."""
+"""Number of years before and after 1970 that 64 bits of nanoseconds cover."""
 
 MISSING = np.iinfo(np.int64).min
-"""A time that is not known, as NumPy has it."""
+"""An unknown time, as in NumPy."""
 
 PERIODS = (DAY, 7 * DAY, 365.2425 * DAY)
 """A day, a week and a year, in seconds."""
 
 WAVES = 4
-"""Waves per period: it, and its fractions."""
+"""Waves per period: the period itself and its fractions."""
 
 REPEATED = 2.5
-"""How often a period must have been seen."""
+"""Number of repetitions that a period needs."""
 
 
 def stamps_of(labels: Labels | None, shape: tuple[int, ...]) -> Stamps:
@@ -63,7 +63,7 @@ def stamps_of(labels: Labels | None, shape: tuple[int, ...]) -> Stamps:
 
 
 def _nanoseconds(values: Any) -> Any:
-    """Times as integers, `MISSING` where there is none; None if the values are no times."""
+    """Times as integers, `MISSING` where there is none; None if the values are not times."""
     if values is None:
         return None
     if hasattr(values, "to_timestamp") and not hasattr(values, "tz"):
@@ -75,20 +75,20 @@ def _nanoseconds(values: Any) -> Any:
         return None
     years = values[~np.isnat(values)].astype(f"{values.dtype.kind}8[Y]").astype(np.int64)
     if years.size and np.abs(years).max() > CENTURIES:
-        return None  # nanoseconds do not reach so far
+        return None  # beyond the range of nanoseconds
     whole = values.astype(f"{'datetime64' if values.dtype.kind == 'M' else 'timedelta64'}[ns]")
     return whole.astype(np.int64)
 
 
 def _distances(stamps: Any) -> Any:
-    """Distances of neighbours, of times in order: centuries do not fit a signed integer."""
+    """Distances between sorted times; centuries exceed a signed integer."""
     return np.diff(stamps).view(np.uint64)
 
 
 def of_seconds(seconds: Any) -> Any:
-    """Return times that are given in seconds, NaN where there is none."""
+    """Return times from seconds, where NaN means none."""
     known = np.isfinite(seconds)
-    # whole seconds apart from the rest, which floating-point numbers would round
+    # whole seconds separately, because floating-point numbers would round the rest
     whole = np.where(known, np.floor(seconds), 0.0)
     rest = np.where(known, seconds, 0.0) - whole
     found = whole.astype(np.int64) * NANO + np.rint(rest * NANO).astype(np.int64)
@@ -96,7 +96,7 @@ def of_seconds(seconds: Any) -> Any:
 
 
 def check_stamps(stamps: Any, mode: int = 0) -> None:
-    """Require times that are known and differ from each other.
+    """Require times that are not missing and differ from each other.
 
     Parameters
     ----------
@@ -132,10 +132,10 @@ class Clock:
     Attributes
     ----------
     step : float
-        The typical distance of neighbours, in seconds; 0 where rows have no times, and are
-        equally spaced.
+        The typical distance between neighbours, in seconds; 0 if rows have no times and are equally
+        spaced.
     periods : tuple of float
-        In seconds: what may repeat itself.
+        Periods that may repeat, in seconds.
     """
 
     step: float = 0.0
@@ -157,7 +157,7 @@ class Clock:
         return np.argsort(stamps, kind="stable") if self.step else np.arange(rows)
 
     def times(self, stamps: Any, rows: int) -> Times:
-        """Return the distances of neighbours.
+        """Return the distances between neighbours.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Clock:
         return Times(_distances(stamps) / NANO / self.step)
 
     def waves(self, stamps: Any, rows: int) -> Any:
-        """Return what may repeat itself: a constant, and waves of the periods.
+        """Return the periodic terms: a constant, and waves of the periods.
 
         Parameters
         ----------

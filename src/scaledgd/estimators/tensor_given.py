@@ -27,7 +27,7 @@ def with_ridge(
     found: tuple[TensorFit, TensorReading],
     ridge: float,
 ) -> tuple[TensorFit, TensorReading]:
-    """Fit a model that was found again, with a ridge that is given."""
+    """Fit a chosen model again, with a given ridge."""
     fit, reading = found
     F, reading = spectra(fit.factors)[0], replace(reading, fold=None)
     here = session.with_reading(reading)
@@ -42,7 +42,7 @@ class Asked:
     ----------
     ranks : tuple of int
     centers : tuple of str
-        The offsets that may be chosen, simple first.
+        The offsets that may be chosen, simple ones first.
     outliers : None, "auto" or a fraction
     ridge : float, optional
     """
@@ -61,9 +61,9 @@ def fit_given(
     start: Tucker | None,
     seed: int,
 ) -> tuple[TensorFit, TensorReading]:
-    """Fit given ranks; offsets are chosen only if there is noise, and if they help.
+    """Fit given ranks; offsets are used only if there is noise and they help.
 
-    Where offsets alone predict held-out entries better, they are given.
+    If offsets alone predict held-out entries better, they are returned.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The model that a fit of a tensor leaves."""
+"""The model of a fitted tensor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = Any
 Offsets = tuple[Array | None, ...]
 
 BEYOND = 25.0
-"""Multiple of the noise beyond which slices that were solved again disagree with the fit."""
+"""Multiple of the noise beyond which slices that are solved again disagree with the fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +38,16 @@ class TensorReading:
         The power of two that the data were divided by.
     offsets : tuple of arrays or None, one per mode
     trail : list of dict
-        How the ranks were found, so far.
+        How the ranks have been found so far.
     center : str
     slice_scale : array of shape (n1,), optional
         The sizes of the slices of mode 0, if they are divided by them.
     level : float
-        The mean square that the sizes of small slices are drawn to.
+        The mean square towards which the sizes of small slices are shrunk.
     fold : int, optional
         The mode along which the tensor is unfolded to a matrix.
     uneven : bool
-        Whether slices have noise of their own.
+        Whether each slice has its own noise level.
     """
 
     size: float
@@ -60,7 +60,7 @@ class TensorReading:
     uneven: bool = False
 
     def applied(self, data: LocalObservations) -> LocalObservations:
-        """Return data, divided by their magnitude, less offsets and in units of their slices."""
+        """Return data, divided by their magnitude, minus offsets, in units of their slices."""
         left = data.shifted(self.offsets)
         return left if self.slice_scale is None else left.standardised((self.slice_scale,))
 
@@ -71,14 +71,14 @@ class TensorReading:
         return squares * data.along(0, self.slice_scale**2)
 
     def fit_of(self, state: State, data: LocalObservations, robust: bool) -> TensorFit:
-        """Return what an iterate amounts to, for a fit that is cut short."""
+        """Return the result of an interrupted fit from its iterate."""
         F = tucker_factors(state)
         noise = 2 * float(state.value) / max(data.size - degrees(F.ranks, data.shape), 1)
         return TensorFit(spectra(F)[0], noise, threshold(state) if robust else None)
 
 
 def centred(data: Observations, center: str) -> Offsets:
-    """Return additive offsets of the slices of some modes, by means in turn."""
+    """Return additive offsets of the slices of some modes, found by alternating means."""
     d = len(data.shape)
     modes = {"none": (), "rows": (0,), "columns": tuple(range(1, d)), "both": tuple(range(d))}
     offsets: list[Array | None] = [None] * d
@@ -90,10 +90,10 @@ def centred(data: Observations, center: str) -> Offsets:
 
 
 def slice_sizes(data: LocalObservations, level: float) -> Array:
-    """Return the root mean square of every slice of mode 0, that of small ones drawn to a level."""
+    """Return the root mean square of every slice of mode 0, shrunk to a level for small ones."""
     squares = data.with_values(data.y * data.y)
     sizes = ((squares.means(0) * data.counts(0) + level) / (data.counts(0) + 1)) ** 0.5
-    # slices of zeros have no size of their own
+    # slices of zeros have no size
     return array_namespace(sizes).where(sizes > 0, sizes, 1 + 0 * sizes)
 
 
@@ -105,7 +105,7 @@ class TensorModel(EntrywiseModel):
     Attributes
     ----------
     factors : Tucker
-        What new slices of mode 0 are solved against.
+        The factors used to solve new slices of mode 0.
     solved : Tucker
         The same with the first factor solved again.
     offsets : tuple of arrays or None, one per mode
@@ -119,12 +119,13 @@ class TensorModel(EntrywiseModel):
     given_ridge : bool
         Whether the ridge was given rather than learnt.
     slices : tuple of SlicePrior
-        What is known of a slice of mode 0 beforehand, for each of the variational models that
-        the factors are the mean of.
+        Priors of a slice of mode 0, one for each of the variational models whose mean the factors
+        are.
     level : float, optional
-        The mean square that the sizes of small slices are drawn to; None if slices are not scaled.
+        The mean square towards which the sizes of small slices are shrunk; None if slices are not
+        scaled.
     smooth : tuple of int
-        Modes along which neighbours predict what the low-rank part leaves.
+        Modes along which neighbours predict the residual of the low-rank part.
     """
 
     factors: Tucker
@@ -174,7 +175,7 @@ class TensorModel(EntrywiseModel):
         )
         F, own = model.solve_slices(data)
         if fit.slices and model._misfit(data, F, own) > BEYOND * model.noise:
-            # components that nearly cancel each other: what is known of each does not help
+            # components nearly cancel each other, so the prior of each does not help
             whole = spectra(fit.factors)[0]
             plain = replace(model, slices=(), factors=whole, solved=whole)
             other = plain.solve_slices(data)
@@ -191,18 +192,18 @@ class TensorModel(EntrywiseModel):
         return model
 
     def _left(self, data: LocalObservations, F: Tucker, own: Array) -> LocalObservations:
-        """What solved slices leave of the data, in the units of the data."""
+        """The residual of the solved slices, in the units of the data."""
         offsets = (own if self.own_offset else None, *self.offsets[1:])
         scaled = data.in_precision_of(F.core).scaled(self.size).shifted(offsets)
         return scaled.residual(F).scaled(1 / self.size)
 
     @cached_property
     def _fitted(self) -> Array:
-        """What neighbours say about every entry."""
+        """The prediction of every entry's residual from its neighbours."""
         return interpolated(self._left(self.observations, self.solved, self.own), self.smooth)
 
     def _misfit(self, data: LocalObservations, F: Tucker, own: Array) -> float:
-        """The mean square of what solved slices leave of the data, in units of the fit."""
+        """The mean square of the residual of the solved slices, in units of the fit."""
         offsets = (own if self.own_offset else None, *self.offsets[1:])
         return data.scaled(self.size).shifted(offsets).residual(F).mean_square()
 
@@ -223,7 +224,7 @@ class TensorModel(EntrywiseModel):
             return F, own
         rounds = 20 if self.own_offset else 1
         if self.own_offset and self.slices:
-            # rows that are held by a prior leave the mean of a slice to its offset
+            # rows with a prior leave the mean of a slice to its offset
             own, rounds = data.means(0, extra=1), 2
         for _ in range(rounds):
             shifted = data.shifted((own,)) if self.own_offset else data
@@ -337,7 +338,7 @@ class TensorModel(EntrywiseModel):
         for known in self.slices:
             known.validate(self.factors)
         width = sum(known.prior.shape[0] for known in self.slices)
-        must(width in (0, self.factors.core.shape[0]), "what is known of slices")
+        must(width in (0, self.factors.core.shape[0]), "the priors of slices")
         if self.level is not None:
             validation.number(self.level, least=0)
         must(set(self.smooth) <= set(range(len(shape))), "the modes of neighbours")

@@ -1,8 +1,8 @@
-"""Find how a tensor is best modelled: candidates of several kinds, judged on held-out entries.
+"""Find the best model of a tensor among candidates, judged on held-out entries.
 
 A candidate is a variational model, of the tensor as a sum of outer products or of one of its
-unfoldings as a matrix, or a Tucker model that begins where the best of these ended. All begin with
-random factors of their full size; what is irrelevant vanishes.
+unfoldings as a matrix, or a Tucker model that starts from the best of these. All start with random
+factors of their full size; irrelevant components vanish.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Array = Any
 Trail = list[dict[str, Any]]
 
 MOST = 64
-"""Components at most."""
+"""Largest number of components."""
 
 CHEAP = 20_000
 """Number of entries up to which all numbers of components are tried."""
 
 WORK = 4e9
-"""Cells times squared components, at most."""
+"""Largest number of cells times squared components."""
 
 LARGE = 500_000
-"""Cells above which candidates are compared on a part of them."""
+"""Number of cells above which candidates are compared on a part of them."""
 
 PART = 250_000
-"""Cells of that part."""
+"""Number of cells of that part."""
 
 SWEEPS = 12
 """Sweeps of a candidate."""
@@ -55,19 +55,19 @@ REFINED = 20
 """Sweeps of the candidate that is chosen, on all entries."""
 
 STARTS = 2
-"""Random starts whose mean is taken."""
+"""Number of random starts whose mean is taken."""
 
 SHARES = {0.9: (0.03, 1.0), 0.9999: (0.0, 0.003)}
-"""Other shares of the data that the first factors may explain, and for which shares of noise."""
+"""Other initial shares of explained variance, and the shares of noise for which they are tried."""
 
 CORE = 20_000
-"""Numbers in the core of a Tucker candidate, at most."""
+"""Largest size of the core of a Tucker candidate."""
 
 SMALL = 2e7
-"""Entries times numbers in a core up to which Tucker models are tried from their own start."""
+"""Entries times core size up to which Tucker models are tried from their own start."""
 
 ENOUGH = 60
-"""Entries held out that are enough to choose by."""
+"""Number of held-out entries that is enough to choose."""
 
 NOISELESS = 1e-5
 """Noise, as a share of the mean square of the data, below which a Tucker model is tried first."""
@@ -75,7 +75,7 @@ NOISELESS = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """A candidate, its errors on the entries held out, and what it ended with."""
+    """A candidate, its errors on held-out entries, and its result."""
 
     way: Way
     errors: Array
@@ -85,7 +85,7 @@ class Tried:
 
 
 def components(data: LocalObservations, shape: tuple[int, ...] | None = None) -> int:
-    """Return how many components the data may have, and the machine can hold."""
+    """Return how many components the data may have and memory allows."""
     shape = data.shape if shape is None else shape
     cells = min(math.prod(shape), EMPTY * data.size)
     most = min(MOST, int(math.sqrt(WORK / cells)), data.size // (2 * sum(shape)))
@@ -104,7 +104,7 @@ def part_of(data: LocalObservations, seed: int) -> LocalObservations:
         return data.core(PART // EMPTY, seed)
     long = sorted(range(len(data.shape)), key=lambda k: -data.shape[k])
     for k in long:
-        # the longest modes are cut to the length of the next, all together at last
+        # the longest modes are cut to the length of the next, finally all together
         share = (PART / math.prod(data.shape)) ** (1 / (1 + long.index(k)))
         count = max(min(data.shape[k], 24), int(data.shape[k] * min(1.0, share)))
         if count < data.shape[k]:
@@ -114,7 +114,7 @@ def part_of(data: LocalObservations, seed: int) -> LocalObservations:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A comparison of candidates on entries held out.
+    """A comparison of candidates on held-out entries.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Search:
     trail : list of dict
         Filled along the way.
     others : list of pairs of LocalObservations
-        More entries to fit and to judge by, where those held out are few.
+        Further splits into entries to fit and to judge, if there are few held-out ones.
     """
 
     session: Session
@@ -150,11 +150,11 @@ class Search:
 
     @property
     def elsewhere(self) -> list[Search]:
-        """The same comparison on other entries held out."""
+        """The same comparison on other held-out entries."""
         return [replace(self, fit=fit, test=test, others=[]) for fit, test in self.others]
 
     def fitted(self, session: Session, way: Way, known: tuple[State, ...] = ()) -> Tried:
-        """Fit a candidate, and judge it by the entries held out here."""
+        """Fit a candidate, and judge it on the entries held out here."""
         reading = read(self.reading, self.fit, way)
         reading = replace(reading, trail=self.trail)
         states = known + tuple(
@@ -169,7 +169,7 @@ class Search:
         return Tried(way, errors, reading, states)
 
     def judged(self, session: Session, way: Way, found: TensorFit) -> Array:
-        """Return the errors of a Tucker model, and of those of its ranks on other entries."""
+        """Return the errors of a Tucker model, and of models of its ranks on the other splits."""
         errors = []
         for part in (self, *self.elsewhere):
             reading = replace(read(self.reading, part.fit, way), fold=None)
@@ -181,7 +181,7 @@ class Search:
         return array_namespace(*errors).concat(errors)
 
     def tucker(self, best: Tried) -> Tried:
-        """Fit a Tucker model that begins where the best candidate ended, if it is small."""
+        """Fit a Tucker model that starts from the best candidate, if it is small."""
         reading = replace(best.reading, fold=None)
         data = best.reading.applied(self.fit)
         F = _tucker(best.states[0], best.reading, self.fit)
@@ -197,7 +197,7 @@ class Search:
         if free > 1.2 * numbers:
             return self.noted(own, tried, found.factors.ranks, best)
         self.noted(own, tried, found.factors.ranks, None)
-        # of two that predict alike the one with fewer numbers is simpler
+        # if two predict equally well, the one with fewer parameters is simpler
         return tried if alike(errors, best.errors, GAIN) else best
 
     def noted(self, own: Session, tried: Tried, rank: Any, best: Tried | None) -> Tried:
@@ -219,13 +219,13 @@ class Search:
         return _noise(best) < NOISELESS * best.reading.applied(self.fit).mean_square()
 
     def best(self, centers: tuple[str, ...], scales: tuple[str, ...]) -> Tried:
-        """Try candidates, simple ones first, each beside the best so far."""
+        """Try candidates, simple ones first, each against the best so far."""
         best: Tried | None = None
         first = Way("cp", 1, centers[0], scales[0])
         most, cheap = components(self.fit), self.fit.size <= CHEAP
         for rank in sorted({max(1, most // 6), max(1, most // 2), most}):
-            # where trying is dear, no more components are needed if a fifth was lost, or if more
-            # did not help
+            # if candidates are expensive, stop adding components once a fifth is lost, or more do
+            # not help
             needed = best is None or cheap or _kept(best) > 0.8
             if best is None or (needed and not self.session.out_of_time):
                 best = self.tried(replace(first, rank=rank), best)
@@ -249,7 +249,7 @@ class Search:
         return best if simple is None or not alike(simple.errors, best.errors, GAIN) else simple
 
     def ladder(self, center: str) -> Tried | None:
-        """Tucker models of growing equal ranks, from the start of the theory, while that is quick.
+        """Try Tucker models of growing equal ranks from the start of the theory, while quick.
 
         They find tensors of small ranks from few entries.
         """
@@ -268,7 +268,7 @@ class Search:
         return best
 
     def perfect(self, tried: Tried) -> bool:
-        """Whether the entries held out are predicted exactly."""
+        """Whether the held-out entries are predicted exactly."""
         xp = array_namespace(tried.errors)
         return float(xp.mean(tried.errors)) <= 1e-10 * self.test.mean_square()
 
@@ -288,7 +288,7 @@ class Search:
         yield _averaged
 
     def sharing(self, best: Tried) -> Way | None:
-        """The candidate whose first noise is more like the noise that the best one found."""
+        """The candidate whose initial noise is closer to the noise that the best one found."""
         noise = _noise(best) / max(best.reading.applied(self.fit).mean_square(), 1e-300)
         share = next((s for s, (low, high) in SHARES.items() if low < noise < high), None)
         return None if share is None else replace(best.way, share=share)
@@ -309,7 +309,7 @@ class Search:
         return wide if folds(self.fit.shape, way.fold, rank) else None
 
     def unfolding(self, mode: int, best: Tried) -> Way | None:
-        """The candidate that is a matrix, if it can be made a tensor again."""
+        """The candidate that is a matrix, if it can be folded into a tensor again."""
         shape = self.fit.shape
         n = shape[mode]
         width = math.prod(shape) // n
@@ -320,7 +320,7 @@ class Search:
 
 
 def _with(best: Tried, **changes: Any) -> Way | None:
-    """A way with offsets or scales; both together are not tried."""
+    """A model with offsets or scales; both together are not tried."""
     way = replace(best.way, **changes)
     return None if way.center != "none" and way.scale != "none" else way
 
@@ -331,7 +331,7 @@ def _kept(tried: Tried) -> float:
 
 
 def _averaged(best: Tried) -> Way | None:
-    """The mean of several starts: no two of a sum of outer products end alike."""
+    """The mean of several starts, because sums of outer products end differently for each."""
     return replace(best.way, starts=STARTS) if best.way.fold is None else None
 
 
@@ -358,7 +358,7 @@ def fit_auto(
         Divided by their magnitude.
     reading : TensorReading
     centers, scales : tuple of str
-        What may be chosen, simple first.
+        What may be chosen, simple ones first.
     seed : int
     """
     trail: Trail = []
@@ -370,7 +370,7 @@ def fit_auto(
         return refit(here, data, read(reading, data, way), way, seed, None, trail)
     search = Search(here, *pairs[0], reading, seed, trail, pairs[1:])
     if part is not data:
-        # iterates of a part are no model of the whole, and the whole needs its time
+        # iterates of a part are not models of the whole, and the whole needs time, too
         rest = 0.4 * (session.deadline - time.perf_counter())
         apart = replace(session.with_reading(None), deadline=time.perf_counter() + rest)
         search = replace(search, session=apart)
@@ -379,10 +379,10 @@ def fit_auto(
     if part is not data and found.factors is None:
         whole = replace(search, fit=data)
         most = components(data) if way.fold is None else min(whole.widest(way.fold), MOST // 2)
-        # of an unfolding that lost no component the part may have had too few entries for more
+        # if an unfolding lost no component, the part may have had too few entries for more
         full = way.fold is not None and _kept(found) == 1
         way = replace(way, rank=most if full else min(most, way.rank))
-    # where a part was searched, the whole needs a start of its own
+    # if only a part was searched, the whole needs its own start
     warm = found if part is data or way.rank == 0 else None
     fitted = refit(here, data, read(reading, data, way), way, seed, warm, trail)
     if session.out_of_time or search.perfect(found):
@@ -400,7 +400,7 @@ def refit(
     found: Tried | None,
     trail: Trail,
 ) -> tuple[TensorFit, TensorReading]:
-    """Fit the model that was chosen to all entries."""
+    """Fit the chosen model to all entries."""
     states = found.states if found is not None else ()
 
     def tucker(reading: TensorReading, last: TensorFit | None) -> TensorFit:
@@ -433,7 +433,7 @@ def _begin(
     seed: int,
     found: Tried | None,
 ) -> Tucker:
-    """Factors that a Tucker model of all data begins with, or of a part that has its ranks."""
+    """Initial factors of a Tucker model of all data, or of a part that has its ranks."""
     if found is not None and found.factors is not None:
         return found.factors
     rank = min(way.rank, components(data))
@@ -442,7 +442,7 @@ def _begin(
 
 
 def _tucker(state: State, reading: TensorReading, data: LocalObservations) -> Tucker:
-    """Tucker factors of an iterate, of the ranks that stand above its noise."""
+    """Tucker factors of an iterate, with the ranks above its noise."""
     F, noise = tensor_of(state, reading, data.shape)
     F, values = spectra(F)
     return cut(F, supported(values, F.ranks, reading.applied(data), noise))

@@ -1,4 +1,4 @@
-"""What a low-rank tensor leaves along the modes whose neighbours are alike, interpolated."""
+"""Interpolate the residual of a low-rank tensor along modes whose neighbours are alike."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from .timed import SPARSEST
 Array = Any
 
 LITTLE = 1e-12
-"""Share of the mean square of the data below which nothing is left."""
+"""Share of the mean square of the data below which the residual counts as zero."""
 
 GAIN = 0.02
 """Share by which held-out residuals must become smaller."""
 
 LARGEST = 3_000_000
-"""Cells of a tensor above which neighbours are not looked at."""
+"""Number of cells above which neighbours are not used."""
 
 SHORTEST = 8
-"""Slices that a mode needs."""
+"""Number of slices that a mode needs."""
 
 SOME = 100_000
-"""Cells of the fibres that tell whether neighbours along a mode are worth a look."""
+"""Number of cells of the fibres that decide whether neighbours along a mode are tried."""
 
 
 def along(left: Array, seen: Array, mode: int, stamps: Any) -> Array:
-    """Return what neighbours along a mode say about every entry.
+    """Return the prediction of every entry from its neighbours along a mode.
 
-    How much they say, and how far, is learnt for every fibre from what is left in it.
+    How much neighbours say, and over what distance, is learnt for every fibre from its residual.
 
     Parameters
     ----------
     left : array of shape (n1, …, nd)
         Zero where nothing is observed.
     seen : array of shape (n1, …, nd)
-        How much every entry counts.
+        The weight of every entry.
     mode : int
     stamps : numpy array of shape (n_k,), optional
     """
@@ -60,7 +60,7 @@ def along(left: Array, seen: Array, mode: int, stamps: Any) -> Array:
 
 
 def _fibres(left: Array, seen: Array, mode: int, stamps: Any) -> tuple[Array, Array, Times, Any]:
-    """Values and weights with time first, the distances of neighbours, and the order of time."""
+    """Values and weights with time first, distances between neighbours, and the order of time."""
     xp, T = array_namespace(left), left.shape[mode]
     clock = Clock.of(stamps)
     order = clock.order(stamps, T)
@@ -73,12 +73,12 @@ def _fibres(left: Array, seen: Array, mode: int, stamps: Any) -> tuple[Array, Ar
 
 
 def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int, ...]:
-    """Return the modes along which neighbours predict residuals, the most telling one first.
+    """Return the modes along which neighbours predict residuals, the most predictive one first.
 
     Parameters
     ----------
     left : LocalObservations
-        What a fit leaves of the data.
+        The residual of a fit.
     smooth : "auto", "none", int or tuple of int
         Modes along which neighbours are alike.
     seed : int
@@ -101,7 +101,7 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
                 continue
             own = along(values, seen, mode, _stamps(left, mode))
             off = (rest - own[index]) ** 2
-            # large slices must not spill over into small ones: all count alike, too
+            # large slices must not spill over into small ones: all must also count equally
             unit = xp.take(squares[mode], index[mode])
             if better(off, errors, GAIN) and not better(errors / unit, off / unit):
                 best, errors = (mode, own), off
@@ -113,7 +113,7 @@ def telling_modes(left: LocalObservations, smooth: Any, seed: int) -> tuple[int,
 
 
 def _own_squares(values: Array, seen: Array, mode: int) -> Array:
-    """The mean square of every slice of a mode, none of which is as good as zero."""
+    """The mean square of every slice of a mode, bounded away from zero."""
     xp = array_namespace(values)
     others = tuple(k for k in range(values.ndim) if k != mode)
     known = xp.astype(seen > 0, values.dtype)
@@ -137,9 +137,9 @@ def _promising(
     ----------
     values, seen : arrays of shape (n1, …, nd)
     rest : array of shape (m,)
-        Residuals that were held out.
+        Held-out residuals.
     index : tuple of integer arrays of shape (m,)
-        Where they stand.
+        Their coordinates.
     mode : int
     left : LocalObservations
     seed : int
@@ -187,7 +187,7 @@ def _stamps(data: LocalObservations, mode: int) -> Any:
 
 
 def interpolated(left: LocalObservations, modes: tuple[int, ...]) -> Array:
-    """Return what neighbours along some modes say about every entry, in turn.
+    """Return the prediction of every entry from neighbours along some modes, one after another.
 
     Parameters
     ----------

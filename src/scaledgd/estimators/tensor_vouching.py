@@ -1,4 +1,4 @@
-"""Whether a fit of a tensor may be trusted, and what is given in its place if not."""
+"""Whether to trust a fit of a tensor, and what replaces it if not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE = 500_000
 """Number of entries above which a fit of given ranks is judged by the densest part."""
 
 AMPLE = 9
-"""Entries per degree of freedom of the densest part from which on a fifth as many will do."""
+"""Entries per degree of freedom of the densest part above which a fifth of them is enough."""
 
 GROSS = 20.0
 """Squared error, in units of their median, beyond which an entry may be a gross error itself: three
@@ -31,7 +31,7 @@ standard deviations of normal numbers."""
 
 
 def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
-    """Return what held-out entries say against a fit, or "".
+    """Return the objection of held-out entries to a fit, or "".
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
     pairs : list of pairs of LocalObservations
         In the same units.
     center : {"none", "rows", "columns", "both"}
-        The offsets that would be given in place of the fit.
+        The offsets that would replace the fit.
     robust : bool
         Whether some entries are grossly wrong.
     """
@@ -50,12 +50,12 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
     if robust:
         ordered = xp.sort(means)
         limit = GROSS * max(float(ordered[ordered.shape[0] // 2]), 1e-300)
-        # where medians are near, there is no gross error: a fit that is far off is wrong
+        # if medians are close, there is no gross error, and a fit that is far off is wrong
         errors = xp.where((errors < limit) | (means < limit), errors, limit + 0 * errors)
         means, offsets = (xp.where(e < limit, e, limit + 0 * e) for e in (means, offsets))
     if better(offsets, errors):
         return OFFSETS
-    # where slices of the last mode have units of their own, all count alike
+    # slices of the last mode may have different units, so all count equally
     unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
     return DOUBT if better(means, errors) or better(means / unit, errors / unit) else ""
 
@@ -134,13 +134,13 @@ def after(
     center: str,
     robust: bool,
 ) -> tuple[TensorFit, TensorReading]:
-    """Return a fit, or what is given in its place after an opinion.
+    """Return a fit, or what replaces it if there is an objection.
 
     Parameters
     ----------
     found : TensorFit and TensorReading
     against : str
-        An opinion.
+        The objection, or "".
     data : LocalObservations
         Divided by their magnitude.
     center : {"none", "rows", "columns", "both"}
@@ -159,16 +159,16 @@ def after(
 def judged_by(
     data: LocalObservations, ranks: tuple[int, ...], noise: float, seed: int, robust: bool = False
 ) -> LocalObservations | None:
-    """Return what a fit of given ranks is judged by; None if it needs no judgement, or allows none.
+    """Return the data that judge a fit of given ranks; None if no judgement is needed or possible.
 
-    A fit that reproduces the data needs none; of those that are not rejected, if they are plenty.
+    A fit that reproduces the data needs none; a robust fit only if there are many accepted entries.
 
     Parameters
     ----------
     data : LocalObservations
     ranks : tuple of int
     noise : float
-        The variance of what the fit leaves.
+        The variance of the residual.
     seed : int
     robust : bool
         Whether some entries are grossly wrong.

@@ -1,4 +1,4 @@
-"""Ways to model a tensor: what a variational model of one is, and what it amounts to."""
+"""Variational models of a tensor, and their conversion to Tucker models."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Way:
         Components to begin with.
     center, scale : str
     share : float
-        The share of the data that the first factors are meant to explain.
+        The share of the data that the initial factors should explain.
     uneven : bool
-        Whether slices have noise of their own.
+        Whether each slice has its own noise level.
     starts : int
         The number of random starts whose mean is taken.
     """
@@ -92,7 +92,7 @@ def run(
     seed : int
     sweeps : int
     start : State, optional
-        Where an earlier fit, to other entries, ended.
+        The result of an earlier fit to other entries.
     """
     here = session.with_reading(reading) if session.reading is not None else session
     table = reading.applied(data)
@@ -111,8 +111,8 @@ def run(
 def tensor_of(state: State, reading: TensorReading, shape: tuple[int, ...]) -> tuple[Tucker, float]:
     """Return the Tucker factors of an iterate, compressed, and its noise.
 
-    What is cut off is small beside the noise. The first factor stays as it is where it has
-    a row per slice and a column per component.
+    What is cut off is small compared with the noise. The first factor is unchanged if it has a row
+    per slice and a column per component.
     """
     F = state.factors
     if isinstance(F, Tucker):
@@ -126,7 +126,7 @@ def tensor_of(state: State, reading: TensorReading, shape: tuple[int, ...]) -> t
 
 
 def slice_prior(state: State, reading: TensorReading, F: Tucker) -> tuple[Tucker, SlicePrior]:
-    """Return what a posterior says of slices of mode 0, in coordinates where that is diagonal."""
+    """Return the prior of slices of mode 0 from a posterior, in coordinates that diagonalise it."""
     G, fold = state.factors, reading.fold
     assert isinstance(G, CP)
     known = VariationalCP().current(state)
@@ -145,7 +145,7 @@ def slice_prior(state: State, reading: TensorReading, F: Tucker) -> tuple[Tucker
 
 
 def ended(states: tuple[State, ...], reading: TensorReading, data: LocalObservations) -> TensorFit:
-    """Return what iterates of variational models amount to: the mean of them."""
+    """Return the mean of iterates of variational models as a Tucker fit."""
     parts, slices, learnt = [], [], 0.0
     for state in states:
         F, known = slice_prior(state, reading, tensor_of(state, reading, data.shape)[0])
@@ -175,9 +175,9 @@ def in_turn(
     reading : TensorReading
         Has the first offsets.
     rounds : int
-        How often offsets are found again; without offsets there is one fit.
+        Number of rounds; without offsets there is one fit.
     fit : callable
-        Fits the factors beside offsets, given the fit before it, or None.
+        Fits the factors given the offsets and the previous fit, or None.
     """
     found = fit(reading, None)
     for _ in range(0 if reading.center == "none" else rounds):
@@ -188,7 +188,7 @@ def in_turn(
 
 
 def _learnt(state: State) -> float:
-    """How many numbers the rows have learnt: one each, less the share of the prior that is left."""
+    """Effective number of parameters of the rows: one each, minus the prior's remaining share."""
     known, F = state.memory.method, state.factors
     if not isinstance(known, PosteriorCP) or not isinstance(F, CP):
         return 0.0

@@ -32,7 +32,7 @@ Array = Any
 
 
 def within(ranks: Ranks, bound: Ranks | None) -> bool:
-    """Whether ranks are not above bounds, if there are any."""
+    """Whether ranks do not exceed bounds, if there are any."""
     return bound is None or all(r <= b for r, b in zip(ranks, bound, strict=True))
 
 
@@ -162,7 +162,7 @@ class _TensorEstimator(EntrywiseEstimator):
             )
         if self._outliers() is not None and self.center not in ("auto", "none"):
             raise ValueError(
-                'offsets of tensors are means, which outliers would spoil; set center="none" and '
+                'offsets of tensors are means, which outliers would distort; set center="none" and '
                 "raise the rank by one"
             )
 
@@ -184,7 +184,7 @@ class _TensorEstimator(EntrywiseEstimator):
             return offsets_alone(normal, reading, "none", outliers is not None, "all are equal")
         bound = ranks
         if ranks is not None and start is None and degrees(ranks, data.shape) > 0.8 * data.size:
-            ranks = None  # an upper bound that says nothing: it reproduces anything
+            ranks = None  # an upper bound that excludes nothing: it reproduces anything
         if ranks is None and outliers is None:
             found = fit_auto(session, normal, reading, centers, self._scales, seed)
             if within(found[0].factors.ranks, bound):
@@ -215,7 +215,7 @@ class _TensorEstimator(EntrywiseEstimator):
         return reading.fit_of(found.state, data, robust), reading
 
     def _blank(self, data: LocalObservations) -> tuple[TensorFit, TensorReading]:
-        """Return offsets alone; if none were asked for, a constant."""
+        """Return offsets alone; without offsets, a constant."""
         normal, size = self._normalised(data)
         reading = TensorReading(size, (None,) * len(data.shape))
         robust = self._outliers() is not None
@@ -229,7 +229,7 @@ class _TensorEstimator(EntrywiseEstimator):
 
     @property
     def _centers(self) -> tuple[str, ...]:
-        """The offsets that may be chosen, simple first."""
+        """The offsets that may be chosen, simple ones first."""
         if self.center != "auto":
             return (str(self.center),)
         return ("none",) if self._outliers() is not None else ("none", "both")
@@ -244,7 +244,7 @@ class _TensorEstimator(EntrywiseEstimator):
             return False
         model = self._model
         if model.slices:
-            return False  # a variational model finds its size again
+            return False  # a variational model determines its size again
         return bool(
             model.factors.shape[1:] == data.shape[1:]
             and ranks in (None, model.factors.ranks)
@@ -257,7 +257,7 @@ class _TensorEstimator(EntrywiseEstimator):
     def _diagnosed(self) -> list[str]:
         data, found = self._model.observations, super()._diagnosed()
         if against(self._model.trail) == OFFSETS:
-            found.append("the data support no low-rank part at all: the estimate is offsets only")
+            found.append("the data do not support a low-rank part: the estimate is offsets only")
         if data.size < degrees(self.rank_, data.shape):
             found.append("there are fewer observations than degrees of freedom")
         return found
@@ -334,9 +334,9 @@ class TensorCompletion(_TensorEstimator):
     outliers : None, "auto" or a fraction
         Whether some of the observed entries are grossly wrong.
     smooth : "auto", "none", int or tuple of int
-        Modes along which neighbours are alike, as they are in time. What the low-rank part leaves
-        is interpolated along them. "auto" tries all, mode 0 only if its labels are times, and
-        keeps those along which held-out residuals are predicted. Times may be irregular.
+        Modes along which neighbours are alike, as in time. The residual of the low-rank part is
+        interpolated along them. "auto" tries all modes, but mode 0 only if its labels are times,
+        and keeps those along which held-out residuals are predicted. Times may be irregular.
     random_state : int, RandomState or None
         Draws the held-out entries, and random starts.
     clip, calibrate, tol, max_iter, max_time, warm_start, n_jobs, verbose, checkpoint, interrupt

@@ -42,27 +42,27 @@ LEARN = 6
 """Sweeps after which the series of columns are learnt again."""
 
 LARGEST = 20_000_000
-"""Cells of a table above which it is not taken for one in time."""
+"""Number of cells above which a table is fitted without time."""
 
 SPARSEST = 0.1
-"""Share of the cells that must be observed."""
+"""Smallest share of observed cells."""
 
 FREEDOM = 1.0
-"""Degrees of freedom of the noise where gross errors are expected: the heaviest tails."""
+"""Degrees of freedom of the noise if gross errors are expected: the heaviest tails."""
 
 CORE = 0.38
-"""Scale of Student noise over the variance of normal noise that it is fitted to."""
+"""Ratio of the scale of Student noise to the variance of the normal noise it is fitted to."""
 
 REJECTIONS = 3
-"""Times that gross errors are looked for."""
+"""Number of searches for gross errors."""
 
 CHANCE = 4.0
-"""Standard errors by which neighbours must be alike."""
+"""Standard errors by which the correlation of neighbours must exceed zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the entries of a table stand in the order of time.
+    """Positions of the entries of a table in the order of time.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Layout:
         return grid if self.mode == 0 else grid.T
 
     def table(self, data: LocalObservations) -> Table:
-        """Return data as a table in time, in double precision."""
+        """Return data as a table in the order of time, in double precision."""
         order = array_namespace(data.y).asarray(self.order, device=device(data.y))
         Z, weight = (self._in_time(grid, order) for grid in data.dense())
         T = data.shape[self.mode]
@@ -140,7 +140,7 @@ class Timed:
     model : Smooth
     rows : Rows
     table : Table
-        What was fitted; entries that were rejected count nothing.
+        The fitted data; rejected entries have no weight.
     """
 
     layout: Layout
@@ -152,9 +152,9 @@ class Timed:
     def solved(
         cls, layout: Layout, table: Table, model: Smooth, rows: Rows, limit: float | None = None
     ) -> Timed:
-        """Return a fit whose rows of the data are functions of those rows alone.
+        """Return a fit in which rows of the data depend on those rows alone.
 
-        Rows that follow each other are solved for together, series one by one.
+        Rows that follow each other are solved together, series one by one.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Timed:
         table : Table
         model : Smooth
         rows : Rows
-            The low-rank part of which is known, if columns follow each other.
+            Their low-rank part is known if columns follow each other.
         limit : float, optional
             Entries that are further from their estimates, in standard deviations, are rejected.
         """
@@ -188,7 +188,7 @@ class Timed:
         return self.layout.at(self.unsure, index)
 
     def expected(self, index: tuple[Array, ...]) -> Array:
-        """Return the variance that is expected of new observations at coordinates."""
+        """Return the expected variance of new observations at coordinates."""
         noise = self.model.noise
         of_series = array_namespace(noise).take(noise, index[1 - self.layout.mode])
         return self.variance(index) + of_series
@@ -215,7 +215,7 @@ def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
     ----------
     data : LocalObservations
     smooth : {"auto", "none", "rows", "columns"}
-        "auto" is labels that are times, and otherwise data that show it.
+        "auto" uses labels that are times, or else correlations in the data.
     """
     if smooth == "none" or len(data.shape) != 2:
         return ()
@@ -248,7 +248,7 @@ def _fits(data: LocalObservations) -> bool:
 
 
 def largest_rank(data: LocalObservations, mode: int) -> int:
-    """Return the rank up to which the covariances of the rows are no larger than a large table.
+    """Return the largest rank for which the row covariances take no more memory than a large table.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def largest_rank(data: LocalObservations, mode: int) -> int:
 
 
 def stretch(data: LocalObservations, mode: int, most: int, seed: int) -> LocalObservations:
-    """Return about as many entries as asked for: slices that follow each other, of some series.
+    """Return about `most` entries: consecutive slices of some series.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def stretch(data: LocalObservations, mode: int, most: int, seed: int) -> LocalOb
 
 
 def likeness(data: LocalObservations, mode: int) -> float:
-    """Return the correlation of neighbouring slices; zero unless it is beyond chance.
+    """Return the correlation of neighbouring slices; zero unless it exceeds chance.
 
     Parameters
     ----------
@@ -293,12 +293,12 @@ def likeness(data: LocalObservations, mode: int) -> float:
     Z, seen = host(table.Z), host(table.weight) > 0
     count = np.maximum(seen.sum(axis=0), 1)
     Z = np.where(seen, Z - Z.sum(axis=0) / count, 0.0)
-    # gross errors are not neighbours of anything
+    # gross errors have no neighbours
     sizes = np.sqrt((Z * Z).sum(axis=0) / count)
     Z = np.clip(Z, -2 * sizes, 2 * sizes) / np.where(sizes > 0, sizes, 1.0)
     both = seen[1:] & seen[:-1]
     products = (Z[1:] * Z[:-1] * both).sum(axis=1)
-    # one number per step: series may be copies of each other
+    # one number per step, because series may be copies of each other
     spread = float(np.sqrt((products**2).sum()))
     total = float(products.sum())
     return total / max(1, int(both.sum())) if total > CHANCE * spread else 0.0
@@ -312,7 +312,7 @@ def fit_timed(
     sweeps: int,
     limit: float | None = None,
 ) -> Timed:
-    """Return a fit that knows time, begun at one that does not.
+    """Return a fit in time, started from one without time.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def fit_timed(
             break
     kept = table
     for _ in range(0 if limit is None else REJECTIONS):
-        # the noise of heavy tails is that of most entries, and not of all
+        # heavy-tailed noise is that of most entries, not of all
         wide = model if model.freedom is None else replace(model, noise=model.noise / CORE)
         kept = without_errors(table, wide, rows, limit or 0.0)
         model = replace(model, freedom=None)
@@ -346,7 +346,7 @@ def fit_timed(
 
 
 def known_rows(table: Table, model: Smooth, path: tuple[Array, Array] | None) -> Rows:
-    """Return what is known about rows before a table is looked at.
+    """Return the prior of rows.
 
     Parameters
     ----------
@@ -395,7 +395,7 @@ def refined(
 def _begun(
     table: Table, layout: Layout, state: State | None, freedom: float | None
 ) -> tuple[Smooth, Rows]:
-    """Where the sweeps begin."""
+    """The start of the sweeps."""
     xp, (T, n) = array_namespace(table.Z), table.Z.shape
     if state is None:
         squares = xp.sum(xp.astype(table.weight > 0, table.Z.dtype) * table.Z**2, axis=0)

@@ -1,4 +1,4 @@
-"""The model that a fit of a table in time leaves."""
+"""The model of a fitted table in time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .timed import Layout, Timed, known_rows, likeness, refined
 Array = Any
 
 SHORT = 1e-6
-"""What lengths are multiplied by where rows do not follow each other."""
+"""Factor of memory lengths if rows do not follow each other."""
 
 for known in (Smooth, Series):
     packable(known)
@@ -37,7 +37,7 @@ for known in (Smooth, Series):
 
 @dataclass(frozen=True, eq=False)
 class TimedSpread:
-    """How sure the estimates of a table in time are.
+    """Uncertainty of the estimates of a table in time.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class TimedSpread:
 @packable
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimedModel(MatrixModel):
-    """A low-rank table in time, with own series of its columns: X = size · (L Rᵀ + S) d₂.
+    """A low-rank table in time, with a series for every column: X = size · (L Rᵀ + S) d₂.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class TimedModel(MatrixModel):
         settings: dict[str, Any],
         outliers: Outliers | None = None,
     ) -> TimedModel:
-        """Return the model of a fit that knows time."""
+        """Return the model of a fit in time."""
         assert fit.timed is not None
         reading, timed = fit.reading, fit.timed
         model = cls(
@@ -114,13 +114,13 @@ class TimedModel(MatrixModel):
             path=(timed.rows.L, timed.rows.covariance) if timed.layout.mode else None,
         )
         noise = float(array_namespace(timed.model.noise).mean(timed.model.noise))
-        model.__dict__["_fitted"] = timed  # solved for already
+        model.__dict__["_fitted"] = timed  # already solved
         return model.with_same_fit(free=float(data.size), noise=noise)
 
     # ---- rows
 
     def _solved(self, data: LocalObservations, smooth: Smooth) -> tuple[Timed, Scales]:
-        """What data in their own units say about their rows, and the scales of those."""
+        """The posterior of the rows of data in their own units, and the scales of the rows."""
         data, known = self._in_fit_units(data)
         layout = Layout.of(data, self.mode, self.clock)
         table = layout.table(data)
@@ -194,8 +194,8 @@ class TimedModel(MatrixModel):
             )
         if not self.mode and not self.has_times(data):
             raise ValueError(
-                "the rows of the fit have times, but those of X have none; label them as those "
-                "of the fit are"
+                "the rows of the fit have times, but those of X have none; label them like those "
+                "of the fit"
             )
 
     def _with_columns_of_fit(self, data: LocalObservations) -> LocalObservations:
@@ -206,7 +206,7 @@ class TimedModel(MatrixModel):
         )
 
     def _in_context(self, data: LocalObservations) -> tuple[LocalObservations, int]:
-        """Rows below those of the fit that have other times, and how many those are."""
+        """Rows stacked below those of the fit at other times, and the number of the latter."""
         old = self.observations
         if not self.clock.step:
             return data, 0
@@ -220,7 +220,7 @@ class TimedModel(MatrixModel):
         return context.stacked(data.in_precision_of(old.y)), len(others)
 
     def continued(self, data: LocalObservations, sweeps: int) -> TableFit:
-        """Return the fit to data that hold those of this fit, and more rows.
+        """Return the fit to data that contain those of this fit, and more rows.
 
         Parameters
         ----------
@@ -277,7 +277,7 @@ class TimedModel(MatrixModel):
 
     @property
     def _row_levels(self) -> Array | None:
-        return None  # entries of a row that agree are no constant in time
+        return None  # equal entries of a row do not make it constant in time
 
     # ---- how sure it is
 
@@ -322,13 +322,13 @@ class TimedModel(MatrixModel):
 
 
 def _without_memory(smooth: Smooth) -> Smooth:
-    """The model of rows of which none says anything about another."""
+    """The model of rows that are independent of each other."""
     series = replace(smooth.series, length=SHORT * smooth.series.length)
     return replace(smooth, length=SHORT * smooth.length, series=series)
 
 
 def _without_waves(smooth: Smooth) -> Smooth:
-    """The model of rows at an unknown time of the day: waves are part of what varies."""
+    """The model of rows at an unknown time of the day: waves count as variance."""
     if smooth.season.shape[0] < 2:
         return smooth
     xp, waves = array_namespace(smooth.season), smooth.season[1:, :]

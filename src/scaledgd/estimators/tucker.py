@@ -1,4 +1,4 @@
-"""Fit a tensor by a Tucker model: given ranks, ranks that the data choose, gross errors."""
+"""Fit a Tucker model: with given ranks, with ranks chosen from the data, with gross errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ranks = tuple[int, ...]
 
 
 def possible(ranks: Any, shape: tuple[int, ...]) -> Ranks:
-    """Return the largest multilinear ranks below the given ones that a tensor can have."""
+    """Return the largest multilinear ranks within the given ones that a tensor can have."""
     r = [min(int(a), n) for a, n in zip(ranks, shape, strict=True)]
     for _ in range(len(r)):
         r = [min(a, math.prod(r) // a) for a in r]
@@ -83,12 +83,12 @@ class TensorFit:
     threshold : float, optional
         The residual that outliers exceed.
     ridge_noise : float, optional
-        The noise that the ridge assumes, if that is not the one found.
+        The noise that the ridge assumes, if it is not `noise`.
     slices : tuple of SlicePrior
-        What is known of a slice of mode 0 beforehand, for each of the variational models that
-        the factors are the mean of.
+        Priors of a slice of mode 0, one for each of the variational models whose mean the factors
+        are.
     free : float, optional
-        The degrees of freedom that are left, if they are not those of the factors.
+        The degrees of freedom of the residual, if they do not follow from the factors.
     """
 
     factors: Tucker
@@ -100,7 +100,7 @@ class TensorFit:
 
 
 def ridges(F: Tucker, noise: float) -> tuple[Array | None, ...]:
-    """Return the ridge of every block: the noise over the variance of every column."""
+    """Return the ridge of every block: the noise divided by the variance of every column."""
     xp = array_namespace(F.core)
     tiny = 1e-30
 
@@ -128,7 +128,7 @@ def fit_ranks(
     start: Tucker | None = None,
     ridge: float | None = None,
 ) -> TensorFit:
-    """Fit multilinear ranks, which are upper bounds: what noise explains is cut.
+    """Fit multilinear ranks, which are upper bounds: components that noise explains are cut.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def fit_ranks(
     start : Tucker, optional
         Factors to continue from.
     ridge : float, optional
-        The size of the noise relative to the data; by default it is found.
+        The size of the noise relative to the data; by default it is estimated.
     """
     ranks = possible(ranks, data.shape)
     if outliers is not None:
@@ -169,9 +169,9 @@ def fit_ranks(
 
 
 def _simplest(session: Session, problem: Observed, data: Observations, state: State) -> State:
-    """The fit of least ranks that reproduces the data, unless they determine that of larger ones.
+    """The fit of least ranks that reproduces the data, unless they determine one of larger ranks.
 
-    Where entries are not plenty, ranks that are too large reproduce them in many ways.
+    If there are few entries, ranks that are too large reproduce them in many ways.
     """
     ranks = tucker_factors(state).ranks
     if data.complete or data.size >= PLENTY * degrees(ranks, data.shape):
@@ -213,7 +213,7 @@ def _first_factors(problem: Observed, data: Observations, ranks: Ranks) -> Any:
 def _least_squares(
     session: Session, problem: Observed, data: Observations, ranks: Ranks, start: Tucker | None
 ) -> State:
-    """From the start of the theory; if that stalls, from random ones, and the best of all."""
+    """Fit from the start of the theory; if that stalls, also from random ones; return the best."""
     first = _first_factors(problem, data, ranks) if start is None else start
     rules = [*_rules(session), settled(1e-2)]
     best = session.solve(problem, first, Alternating(), rules, stage="least squares")
@@ -235,7 +235,7 @@ def _least_squares(
 def _noisy(
     session: Session, problem: Observed, state: State, data: Observations, most: int = 10
 ) -> TensorFit:
-    """Find a ridge from the noise, and the ranks that the noise does not explain."""
+    """Estimate a ridge from the noise, and the ranks that the noise does not explain."""
     F, values = spectra(tucker_factors(state))
     noise = _noise(state, data, F.ranks)
     share, rounds, sweeps = (1e-3, most, 100) if session.tol < QUICK else (1e-2, 2, 30)
@@ -260,7 +260,7 @@ def _noise(state: Any, data: Observations, ranks: Ranks) -> float:
 
 
 def supported(values: Any, ranks: Ranks, data: Observations, noise: float) -> Ranks:
-    """How many singular values of every mode exceed what noise leaves in a fit."""
+    """How many singular values of every mode exceed those of noise in a fit."""
     kept = []
     for k, s in enumerate(values):
         others = math.prod(ranks) // ranks[k]
@@ -271,7 +271,7 @@ def supported(values: Any, ranks: Ranks, data: Observations, noise: float) -> Ra
 
 
 SLOWLY = 0.8
-"""Ratio of a threshold to the one before where it must not fall fast."""
+"""Ratio of a threshold to the one before if it must not fall fast."""
 
 
 def _finite(F: Tucker) -> bool:
@@ -294,14 +294,14 @@ def _robust(
     state = session.solve(problem, first, Alternating(), falling(least), stage="rejection")
     share = _rejected(data, state)
     if outliers == "auto" and share > MOST and not session.out_of_time:
-        # a threshold that falls fast may leave entries behind that are right
+        # a threshold that falls fast may reject entries that are right
         slow = data.problem(rejecting(data, outliers, SLOWLY))
         again = session.solve(slow, first, Alternating(), falling(least), stage="rejection")
         if _rejected(data, again) < share:
             problem, state = slow, again
     floor = math.sqrt(epsilon(data.example)) * typical
     if not _finite(tucker_factors(state)):
-        # few entries, of which the fit rejects those that it has lost: nothing is known of them
+        # few entries, and the fit rejects those that it has lost: nothing is known about them
         F = _nothing(data)
         scale = data.residual_scale(F)
         return TensorFit(F, scale**2, max(MULTIPLE * scale, floor))
@@ -321,7 +321,7 @@ def _robust(
             if noise and abs(limit - last) <= 1e-3 * last:
                 break
         fixed = data.problem(HardTrim(limit))
-        # what is rejected changes between turns, so none of them need be finished
+        # the rejected set changes between turns, so none of them need converge
         fit = _noisy(session, fixed, fixed.linearize(F), data, 3)
         F, noise = fit.factors, fit.noise / WITHIN
         if outliers != "auto":
@@ -331,13 +331,13 @@ def _robust(
     return TensorFit(F, noise, limit)
 
 
-# ---- ranks that the data choose
+# ---- ranks chosen from the data
 
 PLENTY = 3
-"""Entries per degree of freedom from which on a fit that reproduces them is the only one."""
+"""Entries per degree of freedom above which a fit that reproduces them is unique."""
 
 QUICK = 1e-6
-"""Tolerance above which a fit only serves to compare ranks, and need not be finished."""
+"""Tolerance above which a fit only serves to compare ranks, and need not converge."""
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
@@ -345,7 +345,7 @@ LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 def rungs(
     session: Session, data: Observations, outliers: Outliers | None = None, work: float = math.inf
 ) -> Iterator[tuple[Ranks, TensorFit]]:
-    """Yield fits of equal ranks of growing size, each from its own start; the fits cut them.
+    """Yield fits of growing equal ranks, each from its own start; the fits may cut the ranks.
 
     Parameters
     ----------
@@ -375,8 +375,8 @@ def choose_ranks(
     ranks : tuple of int
     trail : list of dict
     factors : Tucker, optional
-        Those of the best candidate, if it has these ranks: a start may be misleading with all
-        entries where it did not with most of them.
+        Those of the best candidate, if it has these ranks: a start may fail with all entries
+        although it did not with most of them.
     """
     start: Tucker | None = None
     trail: list[dict[str, Any]] = []
@@ -405,5 +405,5 @@ def _nothing(data: Observations) -> Tucker:
 
 def _judged(squares: Array) -> float:
     """Return a quantile of squared errors, because some entries are wrong."""
-    # much too small a rank may fit a good half exactly: look beyond it
+    # a rank that is much too small may fit a good half exactly: look beyond it
     return float(backend(squares).kth_magnitude(squares, max(1, int(0.35 * squares.shape[0]))))

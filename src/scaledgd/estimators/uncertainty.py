@@ -30,7 +30,7 @@ Array = Any
 Index = tuple[Array, ...]
 
 PART = 1 << 22
-"""Numbers that are processed at a time."""
+"""Number of values that are processed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +42,12 @@ class Spread:
     factors : Bordered or Tucker
         A Tucker model with orthonormal factors.
     data : LocalObservations
-        What was fitted, with the weights it had.
+        The fitted data, with their weights.
     ridges : tuple of arrays of shape (q,) or (n, q), one per mode
     noise : float
         The variance of an observation of weight 1.
     offsets : tuple of arrays of shape (n,) or None, one per mode
-        The variance of additive offsets that are no part of the factors, over the noise.
+        The variance of additive offsets outside the factors, relative to the noise.
     """
 
     factors: Any
@@ -71,18 +71,20 @@ class Spread:
         for known, i in zip(self.offsets, index, strict=False):
             total = total if known is None else total + xp.take(known, i)
         total = total + inside if isinstance(F, Tucker) else total
-        # rounding may leave a little less than nothing
+        # rounding may give slightly negative values
         return self.noise * xp.where(total > 0, total, 0 * total)
 
     def share(self, mode: int, index: Index) -> Array:
-        """Return what the rows of a mode add to the variance at coordinates, over the noise."""
+        """Return what the rows of a mode add to the variance at coordinates, in units of the
+        noise.
+        """
         elsewhere = getattr(self.data, "shares_of_variance", None)
         if elsewhere is not None:
             return elsewhere(self.factors, self.ridges[mode], self.noise, mode, index)
         xp = array_namespace(self.data.y)
         share = xp.zeros_like(xp.astype(index[0], self.data.y.dtype))
         if not self._width(mode):
-            # no factor was found: the variance that one just below detection would have
+            # no component was found: use the variance of one just below detection
             share = share + 1 / (1 + xp.take(self.data.counts(mode), index[mode]))
         for part, V, inverses in self._systems(mode, index):
             share[part] = xp.sum(V * xp.sum(inverses * V[:, None, :], axis=2), axis=1)
@@ -112,7 +114,7 @@ class Spread:
         return int(self.factors.design(mode).gram().shape[0])
 
     def _grams(self, mode: int, data: LocalObservations, ridge: Any = None) -> Any:
-        """Parts of the rows of a mode, and their systems where all v together are orthonormal."""
+        """Batches of the rows of a mode, and their systems in coordinates that orthonormalise v."""
         xp = array_namespace(data.y)
         plain = self.factors.design(mode)
         # squares of huge numbers overflow
@@ -129,21 +131,21 @@ class Spread:
             size = xp.max(xp.linalg.diagonal(G), axis=1)
             size = xp.where(size > 0, size, xp.ones_like(size))
             held = xp.sqrt(ridge if ridge.ndim == 1 else ridge[first:last, :])[..., None] * T
-            # the ridge of what has vanished may be so large that its square overflows
+            # the ridge of a vanished component may be so large that its square overflows
             held = xp.clip(held, -most, most)
             G = G + xp.matrix_transpose(held) @ held
             jitter = max(JITTER, q * epsilon(G))
             yield first, last, T, G + jitter * size[:, None, None] * identity(q, like=G)
 
     def _systems(self, mode: int, index: Index) -> Any:
-        """Parts of the coordinates: which, their v, and the inverse of the system of their row."""
+        """Batches of the coordinates: positions, their v, and the inverse systems of their rows."""
         xp = array_namespace(self.data.y)
         if not self._width(mode):
             return
         wanted, place = np.unique(host(index[mode]), return_inverse=True)
         data, ridge = self.data, self.ridges[mode]
         there = xp.asarray(wanted, device=device(data.y))
-        # of rows without an entry alone there are no systems to form
+        # rows without entries have no systems
         if 2 * len(wanted) < data.shape[mode] and bool(xp.any(xp.take(data.counts(mode), there))):
             data = data.slices(mode, there)
             ridge = ridge if ridge.ndim == 1 else xp.take(ridge, there, axis=0)
@@ -187,12 +189,12 @@ def check_level(level: float) -> float:
     """Require a share between 0 and 1, both excluded."""
     level = checks.number("level", level, least=0, most=1, open_=True)
     if level == 1:
-        raise ValueError("level must be below 1: no interval holds everything")
+        raise ValueError("level must be below 1: no interval contains everything")
     return level
 
 
 def conformal_scores(off: Array, tolerance: Array) -> Array:
-    """Return sorted errors of estimates in units of what was expected; never infinite."""
+    """Return sorted errors of estimates in units of their expected size; never infinite."""
     xp = array_namespace(off)
     most = min(1e300, 0.1 * float(xp.finfo(off.dtype).max))
     return xp.sort(xp.clip(off / tolerance, 0.0, most))

@@ -1,7 +1,7 @@
-"""Units of columns: what is subtracted from a column and divided out before a fit.
+"""Units of columns: the offset and scale that are removed from a column before a fit.
 
 A fit has one noise level, one threshold, and one sum of errors to choose by. So columns of very
-unlike scale, a temperature beside a price, are brought to common units first.
+different scale, such as a temperature and a price, are brought to common units first.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ from .packing import host, packable
 Array = Any
 
 APART = 10.0
-"""Ratio of deviations from which on columns count as unlike."""
+"""Ratio of deviations above which columns count as unlike."""
 FAR_APART = 30.0
-"""The same where units are not tried but taken: a single component of normal numbers has 13."""
+"""The same if units are used without being tried: a single normal component has a ratio of 13."""
 GROSS = 1e8
-"""Robust deviations beyond which an entry is pulled in before a fit that rejects errors."""
+"""Robust deviations beyond which an entry is clipped before a fit that rejects errors."""
 SEVERAL = 5
-"""Entries that a column needs for its deviation to count."""
+"""Number of entries that a column needs for its deviation to count."""
 MANY = 10
-"""Entries that it needs for a median deviation to count, which depends more on chance."""
+"""Number of entries that it needs for a median deviation, which depends more on chance."""
 FEW = 3
-"""Entries that it needs where no column has several: by chance deviations then differ less than
-those of columns that count as unlike."""
+"""Entries that it needs if no column has several: chance alone stays below `APART` then."""
 
 
 @packable
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What columns are centred at and divided by before a fit.
+    """The offsets and scales of columns before a fit.
 
     Attributes
     ----------
     offset, scale : arrays of shape (n2,)
     scaled : bool
-        Whether columns are divided by their deviation. Columns that each have a noise of their
-        own are divided by that, too, which is no scaling of the data.
+        Whether columns are divided by their deviation. Columns with their own noise levels are
+        divided by these, too, which is not a scaling of the data.
     """
 
     offset: Array
@@ -118,10 +117,10 @@ def robust_column_units(data: Observations) -> Units:
 
 
 def tamed(data: LocalObservations) -> LocalObservations:
-    """Return data whose gross errors are not so large that other values are lost beside them.
+    """Return data in which gross errors are small enough not to swamp other values in rounding.
 
-    Entries beyond `GROSS` robust deviations of their column are pulled in to that. They are
-    rejected all the same.
+    Entries beyond `GROSS` robust deviations of their column are clipped there. They are still
+    rejected.
     """
     xp, (middle, beyond) = array_namespace(data.y), data.spreads(1)
     some = host(beyond)[host(beyond) > 0]
@@ -129,9 +128,7 @@ def tamed(data: LocalObservations) -> LocalObservations:
         return data
     # a column that is constant apart from its errors gets a typical deviation
     reach = GROSS * xp.where(beyond > 0, beyond, float(np.median(some)) + 0 * beyond)
-    if (
-        data.complete and len(data.shape) == 2
-    ):  # ends of columns say as much as all of their entries
+    if data.complete and len(data.shape) == 2:  # the extremes of columns are enough to know
         ends = xp.min(data.y, axis=0), xp.max(data.y, axis=0)
         if bool(xp.all((ends[0] >= middle - reach) & (ends[1] <= middle + reach))):
             return data
@@ -157,7 +154,7 @@ def _variances(data: Observations, mode: int, robust: bool = False) -> Any:
 
 
 def _ratio(deviations: Any) -> float:
-    """How many times as large the large deviations are as the small ones."""
+    """The ratio of large deviations to small ones."""
     if not deviations.size:
         return 1.0
     low, high = np.quantile(deviations, [0.1, 0.9])

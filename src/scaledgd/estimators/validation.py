@@ -1,4 +1,4 @@
-"""Checks of models that were read from a file: they must make sense, whoever wrote them."""
+"""Checks of models that were read from untrusted files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = Any
 
 
 def must(so: bool, what: str) -> None:
-    """Raise a FileError unless something is so."""
+    """Raise a FileError unless a condition holds."""
     if not so:
         raise FileError(f"{what} is wrong")
 
@@ -38,7 +38,7 @@ def shaped(
     xp = array_namespace(x)
     must(x.dtype in (xp.float64, xp.float32), "an array of numbers")
     must(bool(xp.all(xp.isfinite(x))), "an array that holds NaN or infinity")
-    must(bool(xp.all(x >= least)), "an array that holds what is too small")
+    must(bool(xp.all(x >= least)), "an array with values that are too small")
 
 
 def factors(F: Any, kind: type[Any], shape: tuple[int, ...]) -> None:

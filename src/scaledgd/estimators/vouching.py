@@ -1,4 +1,4 @@
-"""Whether a fit may be trusted: it must beat means of columns at entries that it did not see."""
+"""Whether to trust a fit: it must beat column means on entries that it did not see."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Array = Any
 Trail = list[dict[str, Any]]
 Pairs = list[tuple[LocalObservations, LocalObservations]]
 
-DOUBT = "means of columns predict held-out entries better than this fit"
-"""What the trail of a fit says that is given though it should not be trusted."""
+DOUBT = "column means predict held-out entries better than this fit"
+"""What the trail says about a fit that is returned although it should not be trusted."""
 
 OFFSETS = "offsets alone predict held-out entries better"
-"""What it says of offsets that are given in place of a fit."""
+"""What it says about offsets that replace a fit."""
 
 MEDIANS = "medians predict held-out entries better"
-"""What it says of medians that are given in place of a fit."""
+"""What it says about medians that replace a fit."""
 
 FEWEST = 20
 """Number of entries below which none are held out."""
 
 SEVERAL = 600
-"""Held-out entries that are wanted at least."""
+"""Smallest number of held-out entries."""
 
 
 def against(trail: Trail) -> str:
-    """Return what the trail of a fit says against it, or ""."""
+    """Return the objection in the trail of a fit, or ""."""
     found = [str(step["why"]) for step in trail if step.get("why") in (DOUBT, OFFSETS, MEDIANS)]
     return found[-1] if found else ""
 
@@ -53,7 +53,7 @@ def middles(data: LocalObservations, robust: bool = False) -> Array:
 
 
 def own_units(data: LocalObservations) -> Array:
-    """Return the deviation of every column; a typical one where it is zero or entries are few."""
+    """Return the deviation of every column; a typical one if it is zero or entries are few."""
     xp, size = array_namespace(data.y), data.magnitude()
     data = data.scaled(size)  # squares of huge numbers overflow
     counts = data.counts(1)
@@ -72,7 +72,7 @@ def squared(test: LocalObservations, estimates: Array, unit: Array) -> Array:
 
 
 def middle_errors(pairs: Pairs, unit: Array, robust: bool = False) -> Array:
-    """Return the squared errors of means (or medians) of columns at held-out entries."""
+    """Return the squared errors of column means (or medians) at held-out entries."""
     xp = array_namespace(unit)
     found = []
     for fit, test in pairs:
@@ -89,9 +89,9 @@ def parts_of(data: LocalObservations, seed: int, several: int = SEVERAL) -> Pair
 
 
 def determinable(data: Observations, share: float) -> int:
-    """Return the largest rank whose degrees of freedom are a share of the entries at most.
+    """Return the largest rank whose degrees of freedom do not exceed a share of the entries.
 
-    Larger ones reproduce anything. It is one at least.
+    Larger ones reproduce anything. It is at least one.
 
     Parameters
     ----------

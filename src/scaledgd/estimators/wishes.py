@@ -11,7 +11,7 @@ from .scaling import Choice
 
 @dataclass(frozen=True)
 class Wishes:
-    """What was asked for.
+    """The options that the user gave.
 
     Attributes
     ----------
@@ -20,10 +20,10 @@ class Wishes:
     center, scale : {"auto", "none", "rows", "columns", "both"}
     outliers : None, "auto" or a fraction
     ridge : float, optional
-        A ridge that is given; None learns it.
+        The given ridge; None learns it.
     non_negative : bool
     smooth : {"auto", "none", "rows", "columns"}
-        Along which mode neighbours are alike.
+        The side along which neighbours are alike.
     """
 
     rank: int | None
@@ -36,7 +36,7 @@ class Wishes:
 
     @property
     def plain(self) -> Choice:
-        """The offsets and scales if nothing is chosen."""
+        """The default offsets and scales."""
         return Choice(plain_side(self.center), plain_side(self.scale), self.outliers is not None)
 
     def allow(self, side: str) -> bool:

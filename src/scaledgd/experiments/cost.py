@@ -17,7 +17,7 @@ from .item import Case, Claim, Item, Row, Rows, Setting, Verdict
 from .runs import error_to
 
 MOST, LEVEL = 1.3, 1e-6
-"""Largest allowed cost beside gradient descent; error to which iterations are counted."""
+"""Largest allowed cost relative to gradient descent; error to which iterations are counted."""
 
 
 def cases(setting: Setting) -> list[Case]:
@@ -166,7 +166,7 @@ def _riemannian(given: Any, begin: sg.LowRank, limit: int) -> Trajectory:
 
 
 def judge(rows: Rows) -> Verdict:
-    """Judge the time of an iteration beside gradient descent and other methods."""
+    """Judge the time of an iteration compared with gradient descent and other methods."""
     steps, others = rows.where(part="step"), _medians(rows.where(part="others"))
     title = "Completion, κ = 10: iterations to 1e-6, and their cost"
     curves = [

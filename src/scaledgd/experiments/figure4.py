@@ -21,14 +21,14 @@ NAMES = (SPECTRAL, DAMPED, MIXED, "GD")
 
 
 class Watched(sg.Problem):
-    """A problem that records the iterates at which it is linearised, to see those of a warm-up."""
+    """A problem that records the iterates at which it is linearised, warm-up included."""
 
     def __init__(self, problem: sg.Observed) -> None:
         self._problem, self.seen = problem, list[Any]()
         self.shape, self.example, self.symmetric = problem.shape, problem.example, problem.symmetric
 
     def view(self, factors: Any, t: int = 0, memory: Any = None) -> Any:
-        """Record the factors, and look at the problem from there."""
+        """Record the factors, and return the view from there."""
         self.seen.append(factors)
         return self._problem.view(factors, t, memory)
 
@@ -74,7 +74,7 @@ class Panel(NamedTuple):
 
     rank: int
     best: float
-    """Error of the best approximation of that rank."""
+    """Error of the best approximation of this rank."""
     last: dict[str, float]
     """Error at the end, by method."""
     errors: dict[str, Any]

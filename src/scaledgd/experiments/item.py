@@ -189,7 +189,7 @@ class Item:
     name : str
         Name of its module.
     source : str
-        Where the monograph has it.
+        Its place in the monograph.
     title, about : str
         Heading and description in the report.
     cases : callable

@@ -1,4 +1,4 @@
-"""Keep what was measured, so that an interrupted reproduction resumes and a stale one does not."""
+"""Store measurements, so that an interrupted reproduction resumes unless the code has changed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _sources(package: Path) -> dict[str, Path]:
 class Journal:
     """The measured cases of one item, in a file of JSON lines.
 
-    A line counts only for the code and data that wrote it. A line that was cut short is ignored.
+    A line counts only for the code and data that wrote it. A truncated line is ignored.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Journal:
     code : str
         What the measurements depend on, see `fingerprint`.
     fresh : bool
-        Delete what an earlier run has measured.
+        Delete the measurements of an earlier run.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Journal:
             How long it took.
         """
         line = json.dumps({"key": self._key(case), "rows": rows, "seconds": seconds}, default=float)
-        # keep what a resumed run would read, so that both have the same numbers
+        # keep the numbers as a resumed run would read them, so that both agree
         self._known[self._key(case)] = json.loads(line)["rows"], seconds
         if not any("failure" in row for row in rows):
             with self._path.open("a", encoding="utf-8") as file:

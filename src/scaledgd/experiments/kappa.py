@@ -76,7 +76,7 @@ class Count:
     levels : sequence of float
         Errors to which iterations are counted.
     level : float
-        The one that claims are about.
+        The level of the claims.
     since : float, optional
         Count from this error on, instead of from the start.
     unit : str

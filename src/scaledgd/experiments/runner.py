@@ -88,7 +88,7 @@ def item(name: str) -> Item:
     'Matrix sensing'
     """
     if name not in ITEMS:
-        raise ValueError(f"there is no item {name!r}; there are {', '.join(ITEMS)}")
+        raise ValueError(f"there is no item {name!r}; choose from {', '.join(ITEMS)}")
     found: Item = importlib.import_module(f".{name}", __package__).ITEM
     return found
 
@@ -174,7 +174,7 @@ def reproduce(
 def _measurements(
     left: list[tuple[Item, Case]], jobs: int | None
 ) -> Iterator[tuple[Item, Case, list[Row], float]]:
-    """Yield the rows of the cases as they are done; timed items come last, one case at a time."""
+    """Yield the rows of cases as they finish; timed items come last, one case at a time."""
     jobs = jobs or os.cpu_count() or 1
     together = [(i, c) for i, c in left if not i.alone] if jobs > 1 else []
     if together:
@@ -270,7 +270,7 @@ def _plain(value: Any) -> Any:
 
 
 def provenance() -> dict[str, str]:
-    """Return the versions and the machine that measured, for the report and the data.
+    """Return the versions and the machine of the measurements, for the report and the data.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Error trajectories of runs, what is read from them, and charts of them."""
+"""Error trajectories of runs, numbers derived from them, and charts."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def as_rows(errors: Any, most: int = 1500, **labels: Any) -> list[Row]:
 
 
 def free(counts: Iterable[float]) -> bool:
-    """Tell whether counts are free of κ: the largest is at most 1.1 times the smallest plus 2.
+    """Tell whether counts do not depend on κ: the largest is at most 1.1 times the smallest plus 2.
 
     Parameters
     ----------

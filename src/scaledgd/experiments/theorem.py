@@ -1,8 +1,8 @@
 """Items for theorems that bound the error by C (1 − c η)ᵗ (1 to 4, and 6).
 
-The full bound, with its constant, is checked where its conditions hold. Sweeps over the step
-size and the amount of data compare the measured contraction with the bound's rate, also
-beyond those conditions.
+The full bound, with its constant, is checked where its conditions hold. Sweeps over the step size
+and the amount of data compare the measured contraction with the rate of the bound, even beyond
+those conditions.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Factors:
 
     @property
     def default_step(self) -> float:
-        """The step that ScaledGD takes where none is given."""
+        """The default step of ScaledGD."""
         raise NotImplementedError(f"{type(self).__name__} must define default_step")
 
     @property
@@ -68,7 +68,7 @@ class Factors:
 
     @property
     def free(self) -> tuple[int, ...]:
-        """The blocks that a method updates unless it is told which."""
+        """The blocks that a method updates by default."""
         return tuple(range(len(self.blocks)))
 
     def with_blocks(self, blocks: Blocks) -> Self:
@@ -85,7 +85,7 @@ class Factors:
         return type(self)(*blocks)
 
     def assemble(self, modes: Blocks) -> Array:
-        """Return X with other matrices in the places of its mode matrices, dense.
+        """Return X with other mode matrices, as a dense array.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class Factors:
         return self.assemble(self.modes)
 
     def at(self, index: tuple[Array, ...]) -> Array:
-        """Return the entries of X at coordinates, without forming X where possible.
+        """Return the entries of X at coordinates, without forming X if possible.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class Factors:
         return self.gather(checks.index(index, self.shape))
 
     def gather(self, index: tuple[Array, ...], y: Array | None = None) -> Array:
-        """Return the entries of X at coordinates that were checked before, minus y.
+        """Return the entries of X minus y, at coordinates that were already checked.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Factors:
         ----------
         other : Factors of the same shape
         level : float
-            Rounding errors that are small beside this level are accepted.
+            Rounding errors that are small compared with this level are accepted.
 
         Returns
         -------
@@ -212,7 +212,7 @@ class Factors:
         return self.with_blocks(tuple(blocks))
 
     def linear(self, k: int, D: Array) -> Factors:
-        """Return the change of X where block k changes by D, for multilinear factors.
+        """Return the change of X if block k changes by D, for multilinear factors.
 
         Parameters
         ----------
@@ -258,9 +258,9 @@ class Factors:
         return precondition
 
     def design(self, k: int) -> Design | None:
-        """Return what the rows of mode matrix k are multiplied by in the entries of X.
+        """Return the vectors that multiply the rows of mode matrix k in the entries of X.
 
-        None where block k is not a mode matrix, or where that is not known.
+        None if block k is not a mode matrix, or if they are not known.
 
         Parameters
         ----------
@@ -273,7 +273,7 @@ class Factors:
         return None
 
     def alone(self, k: int) -> bool:
-        """Return whether X is mode matrix k times its design, and nothing besides.
+        """Return whether X is mode matrix k times its design, without other terms.
 
         Parameters
         ----------
@@ -346,7 +346,7 @@ def clipped_rows(M: Array, partner_gram: Array, radius: float) -> Array:
     """Return M with rows scaled so that √n · ‖M_i Pᴴ‖ ≤ radius; norms come from PᴴP."""
     xp = array_namespace(M)
     square = xp.real(xp.sum(M @ partner_gram * conj(M), axis=1))
-    # rounding can leave a vanishing row a tiny negative square; zero rows get factor 1
+    # rounding can make the square of a vanishing row slightly negative; zero rows get factor 1
     size = math.sqrt(M.shape[0]) * xp.sqrt(xp.where(square > 0, square, xp.zeros_like(square)))
     ones = xp.ones_like(size)
     scale = xp.where(size > radius, radius / xp.where(size > 0, size, ones), ones)

@@ -64,7 +64,7 @@ class CP(Factors):
 
     @property
     def default_step(self) -> float:
-        # beyond 2/d a step diverges even where everything is observed
+        # beyond 2/d a step diverges even if everything is observed
         return 1 / len(self.factors)
 
     @property

@@ -65,7 +65,7 @@ class _MatrixFactors(Factors):
 
 
 class _Bilinear(_MatrixFactors):
-    """Matrices that are linear in L and in R: X changes by D partnerᴴ where L changes by D."""
+    """Matrices that are linear in L and in R: X changes by D partnerᴴ if L changes by D."""
 
     multilinear = True
     rowwise = True
@@ -84,7 +84,7 @@ class _Bilinear(_MatrixFactors):
         return int(self.L.shape[1])
 
     def partner(self, k: int) -> Array:
-        """Return the matrix that block k is multiplied by.
+        """Return the matrix that multiplies block k.
 
         Parameters
         ----------
@@ -166,13 +166,13 @@ class LowRank(_Bilinear):
 class Bordered(_Bilinear):
     """A low-rank matrix with offsets of rows and columns: X = L Rᵀ + b vᵀ + u cᵀ.
 
-    b and c are estimated with the factors, as the last columns of the blocks; u and v are
-    given, vectors of ones unless the rows or columns of X are scaled.
+    b and c are estimated together with the factors, as the last columns of the blocks; u and v are
+    given, and are vectors of ones unless the rows or columns of X are scaled.
 
     Parameters
     ----------
-    L : array of shape (n1, r), or (n1, r + 1) with b in its last column where v is given
-    R : array of shape (n2, r), or (n2, r + 1) with c in its last column where u is given
+    L : array of shape (n1, r), or (n1, r + 1) with b in its last column if v is given
+    R : array of shape (n2, r), or (n2, r + 1) with c in its last column if u is given
     u : array of shape (n1,), optional
     v : array of shape (n2,), optional
 
@@ -196,7 +196,7 @@ class Bordered(_Bilinear):
         if self.L.shape[1] - (self.v is not None) != self.R.shape[1] - (self.u is not None):
             raise ValueError(
                 f"L and R of shapes {tuple(self.L.shape)} and {tuple(self.R.shape)} do not have "
-                "one rank; where v is given L has one more column, where u is given R has"
+                "one rank; if v is given L has one more column, if u is given R has"
             )
 
     @property
@@ -229,7 +229,7 @@ class Bordered(_Bilinear):
         L, R = blocks
         if L.shape != self.L.shape or R.shape != self.R.shape:
             return replace(self, L=L, R=R)
-        # a step makes many of these: shapes that were checked need not be checked again
+        # a step makes many of these, so shapes are not checked again
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, L=L, R=R)
         return other

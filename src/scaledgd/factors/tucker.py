@@ -33,9 +33,9 @@ class Tucker(Factors):
     -----
     With Ŭ_k = M_k(core ×_{j≠k} U_j)ᵀ, ScaledGD moves U_k by ∇_k (Ŭ_kᵀ conj(Ŭ_k) + λ²I)⁻¹ and
     the core by ∇ ×_k (U_kᴴU_k)⁻¹. The damping λ enters squared because these Grams have the
-    units of σ², and λ those of σ as for matrices. Columns that an over-specified rank adds
-    to U_k are then held where the core gives them no weight; the factors themselves stay
-    well conditioned, so that the core needs no damping.
+    units of σ², and λ those of σ as for matrices. Damping then keeps superfluous columns of U_k in
+    place, to which the core gives no weight. The factors themselves stay well conditioned, so the
+    core needs no damping.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Tucker(Factors):
 
     @property
     def default_step(self) -> float:
-        # beyond 2/(d + 1) a step diverges even where everything is observed
+        # beyond 2/(d + 1) a step diverges even if everything is observed
         return min(0.3, 1.5 / (len(self.factors) + 1))
 
     @property

@@ -1,9 +1,8 @@
-"""The few hot loops over observed entries, one module per kind of array.
+"""The few hot loops over observed entries, with one module per kind of array.
 
 A backend evaluates factored objects on entries (`gather`), sums per-entry values (`scatter`),
 finds order statistics, and prepares observed entries (`pattern`, `grid`) for products and row
-systems. `backend` picks one from the arrays: this is the one place where the kind of array
-decides anything.
+systems. `backend` picks one for given arrays; nothing else depends on the kind of array.
 
 `generic` is the reference, in array-API calls; `scipy` and `torch` use those libraries; `cpp` has
 compiled loops for real NumPy arrays, and `gpu` loops in Triton for CUDA tensors. A new backend is
@@ -65,7 +64,7 @@ __all__ = [
 
 
 class Backend(Protocol):
-    """What a backend can do; `Generic` says what each method returns."""
+    """The interface of a backend; `Generic` documents its methods."""
 
     name: str
 
@@ -117,7 +116,7 @@ def _has_triton() -> bool:
 
 
 def on_gpu(x: Array) -> bool:
-    """Return whether a tensor is on a GPU; tests of Triton's interpreter say so of all.
+    """Return whether a tensor is on a GPU; tests in Triton's interpreter treat all as such.
 
     Parameters
     ----------
@@ -131,12 +130,12 @@ def on_gpu(x: Array) -> bool:
 
 
 def backend(*arrays: Array | None) -> Backend:
-    """Pick the backend for some arrays of one library; None among them is passed over.
+    """Pick the backend for arrays of one library; None is ignored.
 
     Parameters
     ----------
     *arrays : array or None
-        All that a kernel is given: values, factors, or integer coordinates.
+        All arguments of a kernel: values, factors, or integer coordinates.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Entries that are sorted by their modes, each when that is first needed."""
+"""Entries sorted by each of their modes, when first needed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ Array = Any
 
 
 class ArrangedPattern(Pattern):
-    """A pattern whose kernels go through the entries in the order of a mode.
+    """A pattern whose kernels traverse the entries in the order of a mode.
 
-    The sorted copies of the arrays used last are kept: in a run these are the data, again and
-    again.
+    The sorted copies of the last arrays are kept, because a run uses the same data again and again.
     """
 
     compiled = True
@@ -32,7 +31,7 @@ class ArrangedPattern(Pattern):
         return type(self), (self.index, self.shape, self.backend)
 
     def sorted_by(self, mode: int) -> Any:
-        """Return the entries sorted by a mode, as the kernels hold them."""
+        """Return the entries sorted by a mode, in the form that the kernels need."""
         raise NotImplementedError
 
     def in_order(self, x: Any, mode: int) -> Any:
@@ -40,29 +39,29 @@ class ArrangedPattern(Pattern):
         raise NotImplementedError
 
     def entries(self, mode: int) -> Any:
-        """Return `sorted_by`, which is kept."""
+        """Return `sorted_by`, cached."""
         if mode not in self._entries:
             self._entries[mode] = self.sorted_by(mode)
         return self._entries[mode]
 
     def arranged(self, x: Any, mode: int) -> Any:
-        """Return `in_order`, which is kept for the arrays used last."""
+        """Return `in_order`, cached for the last arrays."""
         known = self.about(x)
         if mode not in known:
             known[mode] = self.in_order(x, mode)
         return known[mode]
 
     def about(self, x: Array) -> dict[Any, Any]:
-        """Return the cache of an array. The two arrays used last have one: data and a residual.
+        """Return the cache of an array. The last two arrays have one: data and a residual.
 
-        It ends with the array: copies of a residual are as large as the data.
+        It is freed with the array, because copies of a residual are as large as the data.
         """
         for other, known in self._known:
             if other() is x:
                 return known
         fresh: dict[Any, Any] = {}
         if x is not None:
-            own = weakref.ref(self)  # or the array would keep the pattern
+            own = weakref.ref(self)  # otherwise the array would keep the pattern alive
 
             def forget(gone: Any) -> None:
                 pattern = own()

@@ -1,7 +1,7 @@
-"""Compiled kernels for real NumPy arrays; everything else is left to SciPy.
+"""Compiled kernels for real NumPy arrays; SciPy does everything else.
 
 Per-entry arrays are passed sorted by the mode being traversed, so that reads are sequential. The
-sorted copies of the arrays used last are kept: in a run these are the data, again and again.
+sorted copies of the last arrays are kept, because a run uses the same data again and again.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ AVAILABLE = C is not None
 _KINDS = ({np.dtype(np.float64)}, {np.dtype(np.float32)}, {np.dtype(np.int64)})
 
 EXACT = 32
-"""Rank up to which the small systems are formed: beyond, conjugate gradients are cheaper."""
+"""Rank up to which the small systems are formed; beyond it, conjugate gradients are cheaper."""
 DENSE = 0.75
 """Fill fraction above which the dense row kernel is used (measured crossover)."""
 ARGUMENTS = ("x", "target", "y", "root", "kept", "ridge", "whole")
 LEAST = 1e-4
-"""Least eigenvalue of the correlations of vectors that row systems are formed of as they come."""
+"""Least eigenvalue of correlations for which row systems are formed without a change of basis."""
 STEPS, TOL = 5, 1e-2
 """Conjugate-gradient steps and tolerance of the small systems that are not formed."""
 
 
 def suits(*arrays: Array | None) -> bool:
-    """Return whether the kernels can work on arrays: of one type that they have, none empty."""
+    """Return whether the kernels accept arrays: of one supported type, none empty."""
     kinds = {
         x.dtype if isinstance(x, np.ndarray) and x.size else None for x in arrays if x is not None
     }
@@ -151,12 +151,12 @@ class _Systems:
         self.ridge, self.spread = system.ridge, system.spread
 
     def table(self) -> tuple[Array, list[Array], int]:
-        """Return the vectors: a table, the factors whose rows combine its rows, and its mode."""
+        """Return the vectors as a table, the factors whose rows combine its rows, and its mode."""
         design = self.design
         if isinstance(design, Rows):
             return _whole(design.M)[:, None, :], [], 0
         assert isinstance(design, Contracted)
-        # the core absorbs the factor of largest rank, which leaves the least to combine
+        # the core absorbs the factor of largest rank, so that least is left to combine
         lead = max(range(len(design.modes)), key=lambda j: design.modes[j].shape[1])
         core = design.core.reshape(-1, *(M.shape[1] for M in design.modes))
         tensor = np.moveaxis(mode_product(core, design.modes[lead], lead + 1), lead + 1, 0)
@@ -187,7 +187,7 @@ class _Systems:
 
 
 class CppPattern(ArrangedPattern, SciPyPattern):
-    """Entries, sorted by each of their modes when that is first needed."""
+    """Entries, sorted by each of their modes when first needed."""
 
     def sorted_by(self, mode: int) -> Any:
         index = [np.ascontiguousarray(i) for i in self.index]
@@ -205,14 +205,14 @@ class CppPattern(ArrangedPattern, SciPyPattern):
 
     def ones(self, like: Array) -> Array:
         if like.dtype not in self._ones:
-            # one number: kernels are told that all weights are alike
+            # one number tells the kernels that all weights are equal
             one = np.ones((), dtype=like.dtype)
             self._ones[like.dtype] = np.broadcast_to(one, (self.index[0].shape[0],))
         return self._ones[like.dtype]
 
     @cached_property
     def dense(self) -> bool:
-        """Whether most entries of a matrix are observed, so that rows are processed whole."""
+        """Whether most entries of a matrix are observed, so that rows are processed as dense."""
         return len(self.shape) == 2 and self.index[0].size >= DENSE * math.prod(self.shape)
 
     def _spread_out(self, x: Array, dtype: Any) -> Array:
@@ -226,7 +226,7 @@ class CppPattern(ArrangedPattern, SciPyPattern):
         return self._spread_out(np.True_, np.bool_)
 
     def _whole_table(self, y: Array) -> Array:
-        """Return the measurements as a matrix; kept for those used last."""
+        """Return the measurements as a matrix, cached for the last ones."""
         known = self.about(y)
         if "table" not in known:
             known["table"] = self._spread_out(y, y.dtype)
@@ -386,14 +386,14 @@ class CppPattern(ArrangedPattern, SciPyPattern):
 
 
 def sizes_of(G: Array, ridge: Array) -> Array | None:
-    """Return the diagonal of a Gram matrix, if what it is of is good as it comes.
+    """Return the diagonal of a Gram matrix, if its vectors are well conditioned.
 
-    That is, if a system of those vectors needs no other coordinates to be solved accurately.
+    Then their systems can be solved accurately without a change of basis.
     """
     G = G.astype(np.float64)
     sizes = np.ascontiguousarray(np.diagonal(G))
     whole = G + np.diag(ridge.astype(np.float64))
-    # one after the other: products of tiny numbers vanish
+    # one at a time, because products of tiny numbers vanish
     root = np.sqrt(np.maximum(np.diagonal(whole), 0.0))
     if not np.all(np.isfinite(whole)) or not np.all(root > 0):
         return None
@@ -402,7 +402,7 @@ def sizes_of(G: Array, ridge: Array) -> Array | None:
 
 
 class CppGrid(Grid):
-    """Every entry of a matrix: what is rejected is subtracted from the Gram matrix of all."""
+    """Every entry of a matrix; rejected entries are subtracted from the common Gram matrix."""
 
     def spreads(self, values: Array, mode: int) -> tuple[Array, Array] | None:
         if len(self.shape) != 2 or not suits(values):

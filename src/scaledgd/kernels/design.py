@@ -1,4 +1,4 @@
-"""Row systems: where every row of a mode matrix is a small least-squares problem of its own.
+"""Row systems: every row of a mode matrix is a separate small least-squares problem.
 
 X at an entry is the row of the mode matrix times a vector v, which a `Design` computes from the
 other factors.
@@ -19,7 +19,7 @@ Index = tuple[Array, ...]
 
 
 class Design(Protocol):
-    """The vectors v that the rows of a mode matrix are multiplied by."""
+    """The vectors v that multiply the rows of a mode matrix."""
 
     def columns(self, index: Index, part: Array | slice) -> Array:
         """Return v for some entries, as an array of shape (q, entries)."""
@@ -39,7 +39,7 @@ class Design(Protocol):
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays that the design holds."""
+        """The arrays of the design."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +170,9 @@ class RowSystem:
     design : Design
     mode : int
     ridge : array of shape (q,) or (n, q), optional
-        Diagonals that are added to the Gram matrices of the rows.
+        Diagonals to add to the Gram matrices of the rows.
     spread : bool
-        Whether the inverses of the systems are wanted too.
+        Whether to compute the inverses of the systems as well.
     """
 
     design: Design
@@ -192,14 +192,14 @@ class UnsureRows:
     variance : array of shape (n, r), r ≤ q
         The variances of the first columns of M. The others are certain.
     ridge : array of shape (q,)
-        What the prior adds to the diagonal of every system.
+        Diagonal that the prior adds to every system.
     noise : float or 0-d array
         Its variance, which inverses are multiplied by.
     mode : int
     own : array, optional
-        One number for every row, beside the rows that are solved for.
+        One given number for every row, in addition to the unknowns.
     given : array of shape (n, 2), optional
-        What those are multiplied by, and its variances.
+        The numbers that multiply those, and their variances.
     """
 
     M: Array
@@ -212,10 +212,10 @@ class UnsureRows:
 
 
 class Sums(NamedTuple):
-    """Sums over all entries, by weight, at which rows were solved for: numbers, or 0-d arrays.
+    """Weighted sums over all entries of the solved rows: numbers, or 0-d arrays.
 
-    Squared residuals before and after; weights; and the variance of X, as far as it comes from
-    the rows (in units of the noise), and the rest of it.
+    They are the squared residuals before and after; the weights; the variance of X due to the rows,
+    in units of the noise; and the rest of its variance.
     """
 
     before: Any
@@ -229,7 +229,7 @@ class RowUpdate(NamedTuple):
     """The solutions of `UnsureRows`.
 
     The rows and their variances, both of shape (n, q); the sum of their covariances; the sums of
-    their squares and variances, one number per column; and what is known about the entries.
+    their squares and variances, one number per column; and the sums over the entries.
     """
 
     solved: Array
@@ -241,7 +241,7 @@ class RowUpdate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WholeRows:
-    """Row systems of a matrix x Mᵀ where some columns of x are sought and rows of M are uncertain.
+    """Row systems of a matrix x Mᵀ with some unknown columns of x and uncertain rows of M.
 
     Attributes
     ----------
@@ -251,11 +251,11 @@ class WholeRows:
     covariance : array of shape (n, g, g), optional
         The covariances of some columns of the rows of M. The others are certain.
     known : list of int
-        Those g columns, rising.
+        Those g columns, in ascending order.
     free : list of int
-        The columns of x that are sought, rising.
+        The unknown columns of x, in ascending order.
     ridge : array
-        What the prior adds to the diagonal of every system, one number per free column.
+        Diagonal that the prior adds to every system, one number per free column.
     noise : float
         Its variance, which inverses are multiplied by.
     mode : int
@@ -274,8 +274,8 @@ class WholeRows:
 class WholeUpdate(NamedTuple):
     """The solutions of `WholeRows`.
 
-    The free columns of the rows, their covariances, the sum of these, and what is known about
-    the entries.
+    The free columns of the rows, their covariances, the sum of these, and the sums over the
+    entries.
     """
 
     solved: Array
@@ -285,10 +285,10 @@ class WholeUpdate(NamedTuple):
 
 
 class Cleaning(NamedTuple):
-    """How rows are fitted in spite of gross errors.
+    """How rows are fitted despite gross errors.
 
-    Limits begin at `multiple` times the median of the magnitudes in a row and fall with it, at
-    least to the share `fall` in each of some rounds, down to the floor.
+    Limits start at `multiple` times the median magnitude in a row and fall with it, by at least the
+    factor `fall` per round, down to the floor.
     """
 
     multiple: float
@@ -300,8 +300,8 @@ class Cleaning(NamedTuple):
 class RowSolution(NamedTuple):
     """The solutions of the row systems, of shape (n, q).
 
-    Where the inverses were wanted, also their diagonals, of shape (n, q), and their sum, of
-    shape (q, q). Where they came for free, the sums of squared residuals before and after the step.
+    If inverses were requested, also their diagonals, of shape (n, q), and their sum, of shape (q,
+    q). If they come for free, the sums of squared residuals before and after the step.
     """
 
     step: Array

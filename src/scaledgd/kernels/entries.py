@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 Array = Any
 
 CHUNK = 1 << 18
-"""Numbers in a temporary: about what stays in cache."""
+"""Size of a temporary array, which should stay in cache."""
 
 JITTER = 1e-10
 """Share of the largest weight of a row below which a direction counts as not observed."""
 
 
 def jitter(x: Array) -> float:
-    """Return `JITTER`, or what the precision of x can tell from zero if that is more."""
+    """Return `JITTER`, or the resolution of the precision of x if that is larger."""
     return max(JITTER, 8 * epsilon(x))
 
 
@@ -128,12 +128,12 @@ class RowSystems:
     def spreads(self, values: Array, mode: int) -> tuple[Array, Array] | None:
         """Return medians over every slice of a mode, and the median distances to them.
 
-        None where that is not possible at once.
+        None if one pass cannot give both.
         """
         return None
 
     def cleaned_rows(self, system: RowSystem, y: Array, cleaning: Cleaning) -> Array | None:
-        """Return rows fitted to what they have within limits; None where there is no kernel.
+        """Return rows fitted to their entries within limits; None if there is no kernel.
 
         See `LocalObservations.rows_without_outliers`.
         """
@@ -144,9 +144,9 @@ class RowSystems:
     ) -> RowSolution:
         """Solve a small system for every row: x (Σ w_e v_e v_eᴴ + ridge) = target.
 
-        In coordinates in which the vectors v of all entries are orthonormal, as ScaledGD's
-        preconditioner makes them. There a row with too few entries shows as small eigenvalues,
-        and does not move along them.
+        It works in coordinates in which the vectors v of all entries are orthonormal, as with
+        ScaledGD's preconditioner. There a row with too few entries has small eigenvalues, and does
+        not move along their directions.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class RowSystems:
         for first in range(0, n, rows):
             last = min(first + rows, n)
             G = self.row_grams(design, system.mode, first, last, weights)
-            # the ridge of a column that vanishes is huge, and must not hold the others
+            # the ridge of a vanishing column is huge, and must not affect the others
             size = xp.max(xp.real(xp.linalg.diagonal(G)), axis=1)
             size = xp.where(size > 1e-12, size, xp.ones_like(size))
             if ridge is not None:
@@ -197,11 +197,10 @@ class RowSystems:
         root: Array | None = None,
         kept: Array | None = None,
     ) -> RowSolution:
-        """Return what every row x of a mode matrix is off the solution of its system by.
+        """Return the distance of every row x of a mode matrix from the solution of its system.
 
-        That is `solve_rows` for the gradient at x of ½ Σ (root x · v − y)² over the entries
-        that are kept, plus ½ ridge x², in one pass and without a residual. Only where `steps`
-        says so.
+        This is `solve_rows` for the gradient at x of ½ Σ (root x · v − y)² over the kept entries,
+        plus ½ ridge x², in one pass and without a residual. It is available if `steps` says so.
         """
         raise NotImplementedError
 
@@ -213,15 +212,15 @@ class RowSystems:
         root: Array | None = None,
         kept: Array | None = None,
     ) -> RowUpdate | None:
-        """Return the rows that x becomes, their uncertainty, and sums over the entries.
+        """Return the updated rows, their uncertainty, and sums over the entries.
 
-        In one pass over the entries; None where that is not possible or not cheaper. X and y
-        are multiplied by `root`, and entries that are not kept do not count.
+        It takes one pass over the entries; None if that is not possible or not cheaper. X and y are
+        multiplied by `root`, and entries that are not kept do not count.
         """
         return None
 
     def whole_rows(self, system: WholeRows, weights: Array, pulled: Array) -> WholeUpdate | None:
-        """Return solutions and covariances of uncertain rows; None where there is no kernel.
+        """Return solutions and covariances of uncertain rows; None if there is no kernel.
 
         Entries have weights w, and `pulled` are w y.
         """
@@ -263,10 +262,10 @@ class Pattern(RowSystems):
         self.index, self.shape, self.backend = index, shape, backend
 
     def rest(self) -> None:
-        """Let go of what can be made again and is not needed to solve for rows once more."""
+        """Release what can be made again and is not needed to solve rows once more."""
 
     def parts(self) -> int:
-        """Return how many parts, without a row or column in common, the entries fall into."""
+        """Return into how many parts, without common rows or columns, the entries fall."""
         return self.backend.parts(self.index, self.shape)
 
     def residual(self, modes: tuple[Array, ...], y: Array | None = None) -> Array:
@@ -280,7 +279,7 @@ class Pattern(RowSystems):
     def squares_and_gradient(
         self, x: Array, M: Array, y: Array, mode: int
     ) -> tuple[Array | float, Array]:
-        """Return ‖X − y‖² on the entries, and the gradient by x of half of it.
+        """Return ‖X − y‖² on the entries, and the gradient of half of it with respect to x.
 
         X = x Mᵀ for mode 0, and its transpose for mode 1.
         """
@@ -302,7 +301,7 @@ class Pattern(RowSystems):
         return self._ones[like.dtype]
 
     def sums(self, values: Array | None, mode: int, like: Array) -> Array:
-        """Return the sums of values over every slice of a mode; counts where values is None."""
+        """Return the sums of values over every slice of a mode; counts if values is None."""
         return self.backend.sums(self.index[mode], values, self.shape[mode], like)
 
     def moments(self, values: Array, mode: int) -> tuple[Array, Array]:
@@ -315,7 +314,7 @@ class Pattern(RowSystems):
         return means, self.backend.sums(rows, off * off, n, values)
 
     def contract(self, weights: Array, modes: tuple[Array, ...], skip: int | None = None) -> Array:
-        """Contract the array with `weights` on the pattern, as `Ambient.contract` says."""
+        """Contract the array with `weights` on the pattern; see `Ambient.contract`."""
         xp = array_namespace(weights)
         keep = len(self.shape) - 1 if skip is None else skip
         others = [j for j in range(len(self.shape)) if j != keep]
@@ -333,7 +332,7 @@ class Pattern(RowSystems):
         return xp.moveaxis(xp.reshape(result, (-1, *widths)), 0, keep)
 
     def columnwise(self, weights: Array, modes: tuple[Array, ...], skip: int) -> Array:
-        """Contract the array with `weights` on the pattern, as `Ambient.columnwise` says."""
+        """Contract the array with `weights` on the pattern; see `Ambient.columnwise`."""
         xp = array_namespace(weights)
         columns = {j: compact(conj(M).T) for j, M in enumerate(modes) if j != skip}
         width = next(iter(columns.values())).shape[0]
@@ -352,9 +351,9 @@ class Pattern(RowSystems):
     ) -> tuple[Array, ...]:
         """Return the gradients of a Tucker decomposition, factors then core, in one pass.
 
-        An entry costs about Π r_k / max r_k for each mode: the gradients of the factors that
-        the core did not absorb come from its small tensors; that of the one it did, and
-        the core's, from the outer products of the others' rows.
+        An entry costs about Π r_k / max r_k for each mode. The gradients of the factors that the
+        core did not absorb come from its small tensors; those of the absorbed factor and of the
+        core come from outer products of the other factors' rows.
         """
         xp = array_namespace(weights)
         small = Absorbed(modes, core)
@@ -429,11 +428,11 @@ class Pattern(RowSystems):
         return self.sums(xp.astype(xp.abs(weights) ** 2, weights.dtype), mode, weights)
 
     def unfold(self, mode: int) -> Pattern:
-        """Return the pattern of an unfolding; empty columns are left out where they are many."""
+        """Return the pattern of an unfolding, without empty columns if there are many."""
         xp = array_namespace(*self.index)
         n, columns = self.shape[mode], numbered(self.index, self.shape, skip=mode)
         width = math.prod(self.shape) // n
-        if width <= 4 * columns.shape[0]:  # few are empty: not worth looking for
+        if width <= 4 * columns.shape[0]:  # few are empty, and not worth searching for
             return self.backend.pattern((self.index[mode], columns), (n, max(n, width)))
         found, columns = xp.unique_inverse(columns)
         size = (n, max(n, int(found.shape[0])))

@@ -1,7 +1,7 @@
 """The reference backend: every kernel in array-API calls, for arrays of any library.
 
-All loops over entries run in chunks, so that temporaries stay far below the data in size. The
-other backends override what they do faster, and are tested in lock-step with this one.
+All loops over entries run in chunks, so that temporaries are much smaller than the data. The other
+backends override what they can do faster, and are tested in lock-step with this one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Generic:
     name = "generic"
 
     def chunk(self, like: Array) -> int:
-        """Return how many numbers a temporary may hold beside an array."""
+        """Return how many numbers a temporary array may hold."""
         return CHUNK
 
     def chunks(self, like: Array, width: int, target: int = 0) -> Iterator[slice]:
@@ -82,7 +82,7 @@ class Generic:
     def turned(self, C: Array, M: Array) -> Array:
         """Return Mᵀ C M for the symmetric matrices in C, of shape (n, q, q)."""
         xp, q = array_namespace(C), C.shape[-1]
-        # two products of matrices that are large, and not of many that are small
+        # two products of large matrices instead of many small ones
         half = xp.reshape(C, (-1, q)) @ M
         half = xp.permute_dims(xp.reshape(half, C.shape), (0, 2, 1))
         return xp.reshape(xp.reshape(half, (-1, q)) @ M, C.shape)
@@ -92,8 +92,8 @@ class Generic:
     def scatter(self, rows: Array, values: Array, n: int) -> Array:
         """Return the sums of values[:, e] over rows[e] == i, as an array of shape (n, width).
 
-        The standard has no scattered addition. Sorting and doubling takes log2(longest run)
-        passes and adds in a tree, so it is also the most accurate way.
+        The array API has no scattered addition. Sorting and doubling takes log2(longest run) passes
+        and adds in a tree, which is also the most accurate way.
         """
         return self._reduced(rows, values, n, lambda a, b, same: a + same * b, 0)
 
@@ -126,7 +126,7 @@ class Generic:
         return xp.where(found, taken, xp.zeros_like(taken) + empty)
 
     def sums(self, rows: Array, values: Array | None, n: int, like: Array) -> Array:
-        """Return the sums of values over rows[e] == i for i < n; counts where values is None."""
+        """Return the sums of values over rows[e] == i for i < n; counts if values is None."""
         if values is None:
             xp = array_namespace(like)
             values = xp.ones(rows.shape[0], dtype=like.dtype, device=device(like))
@@ -191,7 +191,7 @@ class Generic:
             for node in nodes:
                 found = self.scatter_min(node, least, total, total)
                 fresh = xp.where(found < fresh, found, fresh)
-            # every root learns the smallest label that a slice of its part has seen
+            # every root gets the smallest label that a slice of its part has seen
             hooked = self.scatter_min(label, fresh, total, total)
             fresh = xp.where(hooked < fresh, hooked, fresh)
             fresh = xp.take(fresh, fresh)
@@ -206,9 +206,9 @@ class Generic:
         return int(xp.unique_values(xp.take(self.labels(index, shape)[0], index[0])).shape[0])
 
     def present(self, x: Array, observed: Array | None) -> tuple[Any, Any, bool]:
-        """Return the places and values of what is not NaN, or is said to be observed.
+        """Return the positions and values of entries that are not NaN, or that `observed` marks.
 
-        None twice where that is everything; and whether any of the values is not finite.
+        Both are None if that is every entry. Also return whether any value is not finite.
         """
         xp = array_namespace(x)
         seen = ~xp.isnan(x) if observed is None else observed

@@ -67,7 +67,7 @@ class SciPyPattern(Pattern):
     def _rows(self) -> tuple[Array | None, Array, Array]:
         """The order of the entries, where rows start, and the columns in that order.
 
-        The order is None where the entries came sorted.
+        The order is None if the entries are already sorted.
         """
         i, j = self.index
         ordered = bool(np.all((i[1:] > i[:-1]) | ((i[1:] == i[:-1]) & (j[1:] > j[:-1]))))

@@ -1,4 +1,4 @@
-"""Threads of the kernels, and of the BLAS beside them.
+"""Threads of the kernels and of the BLAS.
 
 The kernels are registered with threadpoolctl, so `threadpool_limits` and joblib limit them too.
 While they run, the BLAS gets one thread: it does only small products, and its spinning threads
@@ -41,7 +41,7 @@ _libraries: Any = None
 
 
 def _controller() -> Any:
-    """Return a controller of the loaded libraries; made again when more may be loaded."""
+    """Return a controller of the loaded libraries, renewed when more may have been loaded."""
     global _libraries
     known = sum(name in sys.modules for name in ("scipy.linalg", "sklearn", "torch"))
     if _libraries is None or _libraries[0] != known:
@@ -51,10 +51,11 @@ def _controller() -> Any:
 
 @contextlib.contextmanager
 def limited(blas: int | None, others: int | None) -> Iterator[None]:
-    """Limit the threads of the BLAS, and all others, within a block; None leaves them alone.
+    """Limit the threads of the BLAS, and all others, in a `with` block; None leaves them alone.
 
-    Limits apply to the whole process. Of several at a time the first one counts, and the last to
-    end restores the original numbers; restoring another block's limit would make it permanent.
+    Limits apply to the whole process. If several blocks overlap, the first limit counts, and the
+    last block to end restores the original numbers; restoring another block's limit would make it
+    permanent.
     """
     global _inside, _limits
     with _lock:

@@ -49,7 +49,7 @@ class Torch(Generic):
 
 
 def all_reached(seen: list[Array], next_to: Callable[[int, Array], Array]) -> bool:
-    """Return whether all rows and columns with entries are a few steps from one of them.
+    """Return whether all rows and columns with entries are within a few steps of one of them.
 
     They nearly always are, if they are connected at all.
 
@@ -58,10 +58,10 @@ def all_reached(seen: list[Array], next_to: Callable[[int, Array], Array]) -> bo
     seen : pair of bool arrays of shape (n_k,)
         Which rows, and which columns, have entries.
     next_to : callable
-        Given a mode and what is reached of the other one, returns which slices of the mode have
+        Given a mode and the reached slices of the other one, returns which slices of the mode have
         an entry there.
     """
-    # those of the shorter side have more entries, which lead further
+    # slices of the shorter side have more entries, which lead further
     mode = min((0, 1), key=lambda k: seen[k].shape[0])
     reached = torch.zeros_like(seen[mode])
     reached[torch.argmax(seen[mode].to(torch.int8))] = True

@@ -28,15 +28,15 @@ class BlockProblem:
         The block.
     y : array of the shape of A(X)
     loss : Loss
-        Frozen: what it trims is fixed.
+        Frozen: the trimmed entries are fixed.
     ridge : array, optional
         λ of ½ Σ λ |B|²: one number per column of the block, or an array of its shape.
     steps : int
-        Conjugate-gradient steps at most, where rows are not systems of their own.
+        Maximum number of conjugate-gradient steps, if rows are not separate systems.
     spread : bool
-        Whether the inverses of the row systems are wanted too.
+        Whether to compute the inverses of the row systems as well.
     residual : array, optional
-        A(X) − y, where it is known.
+        A(X) − y, if it is known.
     """
 
     factors: Factors
@@ -50,7 +50,7 @@ class BlockProblem:
 
     @property
     def row_system(self) -> RowSystem | None:
-        """The systems of the rows, where the block is a mode matrix; None elsewhere."""
+        """The systems of the rows if the block is a mode matrix, or None."""
         design = self.factors.design(self.k)
         return None if design is None else RowSystem(design, self.k, self.ridge, self.spread)
 
@@ -72,13 +72,13 @@ class Operator:
     """The shape of X."""
 
     symmetric: ClassVar[bool] = False
-    """Whether the starts make `Symmetric` factors unless they are told otherwise."""
+    """Whether starts make `Symmetric` factors by default."""
 
     fused: ClassVar[bool] = False
-    """Whether kernels over observed entries may stand in for `apply`, `adjoint` and `residual`.
+    """Whether kernels over observed entries may replace `apply`, `adjoint` and `residual`.
 
-    A subclass that overrides one of them loses it, unless it declares it again: its own
-    measurements must not be bypassed."""
+    It is reset in a subclass that overrides one of them, unless the subclass declares it again: its
+    own measurements must not be bypassed."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -98,12 +98,12 @@ class Operator:
 
     @property
     def coordinates(self) -> tuple[Array, ...] | None:
-        """The coordinates of the observed entries, where some of the entries are observed."""
+        """The coordinates of the observed entries, if some entries are observed."""
         return None
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The arrays it holds, by name: the data must be of their library and device."""
+        """The arrays of the operator, by name; the data must be of the same library and device."""
         return {}
 
     def apply(self, factors: Factors) -> Array:
@@ -147,7 +147,7 @@ class Operator:
         return self.apply(factors) - y
 
     def fuses(self, factors: Factors, y: Array) -> bool:
-        """Return whether one pass gives the squares and the gradient of a block at once.
+        """Return whether one pass gives both the squares and the gradient of a block.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class Operator:
     def squares_and_gradient(
         self, factors: Factors, y: Array, k: int
     ) -> tuple[Array | float, Array]:
-        """Return ‖A(X) − y‖² and the gradient by block k of half of it.
+        """Return ‖A(X) − y‖² and the gradient of half of it with respect to block k.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Operator:
         raise NotImplementedError
 
     def rows(self, like: Array) -> RowSystems | None:
-        """Return the observed entries, prepared for row systems; None if A sees no entries.
+        """Return the observed entries, prepared for row systems; None if none are observed.
 
         Parameters
         ----------
@@ -218,8 +218,8 @@ class Operator:
         ----------
         y : array of the shape `measured`
         kept : int, optional
-            How many of the measurements are left in y (the truncated start of the l1
-            problems); those stand for all of them.
+            How many of the measurements are left in y (the truncated start of the l1 problems);
+            these represent all of them.
 
         Returns
         -------
@@ -230,11 +230,11 @@ class Operator:
     # ---- one block at a time
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
-        """Return what a block is to be moved by, backwards, to where a frozen loss is least.
+        """Return the step to subtract from a block to minimise a frozen loss over it.
 
-        The loss is replaced by the least squares that `Loss.curvature` gives. Where entries
-        are observed, each row of a mode matrix is a small system of its own. Otherwise
-        conjugate gradients with ScaledGD's preconditioner use `apply` and `adjoint` alone.
+        The loss is replaced by the least squares that `Loss.curvature` gives. If entries are
+        observed, each row of a mode matrix is a small separate system. Otherwise conjugate
+        gradients with ScaledGD's preconditioner need only `apply` and `adjoint`.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Operator:
         return self.solve_block(problem, gradient, loss.curvature(residual))
 
     def exact_step(self, problem: BlockProblem) -> Array:
-        """Return what a block is to be moved by, exactly wherever rows are systems.
+        """Return the step to subtract from a block, exact if rows are separate systems.
 
         Parameters
         ----------
@@ -292,7 +292,7 @@ class Operator:
     def fused_step(
         self, problem: BlockProblem, system: RowSystem, root: Array | None = None
     ) -> RowSolution:
-        """Return `step_block` for least squares over what is kept, by one kernel.
+        """Return `step_block` for least squares over the kept entries, by one kernel.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ class Operator:
     def update_block(
         self, problem: BlockProblem, system: UnsureRows, root: Array | None = None
     ) -> RowUpdate | None:
-        """Return `RowSystems.update_rows` of a block; None where there is no such kernel.
+        """Return `RowSystems.update_rows` of a block; None if there is no such kernel.
 
         Parameters
         ----------
@@ -333,9 +333,9 @@ class Operator:
         return rows.update_rows(system, x, problem.y, root, problem.loss.kept)
 
     def block_matrix(self, factors: Factors, k: int) -> Array | None:
-        """Return the matrix J with A(X) = J vec(B), as far as block B = k is concerned.
+        """Return the matrix J with A(X) = J vec(B) + const for block B = k.
 
-        None where it is not cheap: it is as large as the design of an operator.
+        None if it is not cheap: it is as large as the design of an operator.
 
         Parameters
         ----------
@@ -351,7 +351,7 @@ class Operator:
     def solve_block(
         self, problem: BlockProblem, gradient: Array, weights: Array | None = None
     ) -> RowSolution:
-        """Return the D of least ½ Σ w |A(X_D)|² − Re⟨gradient, D⟩ + ½ Σ ridge |D|².
+        """Return the D that minimises ½ Σ w |A(X_D)|² − Re⟨gradient, D⟩ + ½ Σ ridge |D|².
 
         Parameters
         ----------

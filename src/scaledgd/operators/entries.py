@@ -162,7 +162,7 @@ class Entries(Operator):
 
 
 class Around(Operator):
-    """An operator made of the measurements of another one, its field `operator`."""
+    """An operator derived from the measurements of another one, its field `operator`."""
 
     operator: Operator
 
@@ -186,9 +186,9 @@ class Around(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Around):
-    """Measurements of different worth: A(X) times the square root of a weight each.
+    """Weighted measurements: A(X) times the square root of the weights.
 
-    The data must be multiplied by `root` too.
+    The data must be multiplied by `root`, too.
 
     Parameters
     ----------

@@ -24,13 +24,12 @@ class Sensing(Operator):
     Parameters
     ----------
     A : array of shape (m, n1, ..., nd), or (m, n1 ⋯ nd) with `shape`, or a linear operator
-        A linear operator has `shape` (m, n1 ⋯ nd), `matvec` and `rmatvec`, as those of SciPy
-        and PyLops do; it is never made dense, and its results are kept in the precision of the
-        data. An array is not conjugated, so that it means the same as an operator with
-        that matrix: for complex data the measurements ⟨A_i, X⟩ of the monograph are
-        `Sensing(conj(A))`.
+        A linear operator has `shape` (m, n1 ⋯ nd), `matvec` and `rmatvec`, as in SciPy and PyLops.
+        It is never made dense, and its results are converted to the precision of the data. An array
+        is not conjugated, so it means the same as an operator with that matrix: for complex data
+        the measurements ⟨A_i, X⟩ of the monograph are `Sensing(conj(A))`.
     shape : tuple of int, optional
-        The shape of X where A does not tell it.
+        The shape of X, if A does not determine it.
 
     Examples
     --------

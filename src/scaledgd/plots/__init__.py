@@ -1,9 +1,9 @@
 """Plots of fitted models, missing data and residuals; they need matplotlib.
 
-Every class is a display in the sense of scikit-learn. It holds the numbers to draw, so it can also
-be made by hand. ``from_estimator`` reads the numbers from a fitted model and draws them; ``plot``
-draws them again. With ``ax`` it draws on your axes in your style, without on a new figure with
-the sizes of a paper. Images are rasterised, everything else stays vector graphics.
+Every class is a display, as in scikit-learn. It holds the numbers to draw, so it can also be made
+by hand. ``from_estimator`` reads the numbers from a fitted model and draws them; ``plot`` draws
+them again. With ``ax`` it draws on your axes in your style; without, on a new figure with sizes
+that suit a paper. Images are rasterised; everything else stays vector graphics.
 """
 
 from .convergence import ConvergenceDisplay

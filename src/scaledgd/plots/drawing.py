@@ -54,7 +54,7 @@ def pyplot() -> Any:
 
 @contextmanager
 def paper_style(ax: Any) -> Iterator[None]:
-    """Use the sizes of a paper on a new figure; the user's axes keep the user's style.
+    """Use sizes that suit a paper on a new figure; the user's axes keep the user's style.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def whole_numbers(axis: Any) -> None:
 
 
 def time_axis(axis: Any) -> None:
-    """Put ticks at days and times of day, as short as they can be.
+    """Put ticks at days and times of day, with the shortest possible labels.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def log_if_wide(ax: Any, values: Any, factor: float) -> None:
     ----------
     ax : matplotlib axes
     values : array
-        What is not finite and positive is ignored.
+        Values that are not finite and positive are ignored.
     factor : float
     """
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -184,7 +184,7 @@ def log_if_wide(ax: Any, values: Any, factor: float) -> None:
     room = 0.06 * (high - low) + 0.05
     ax.set_ylim(10 ** (low - room), 10 ** (high + room))
     if high - low < 2 and low >= -3 and high <= 5:
-        # powers of ten alone would be too few ticks
+        # powers of ten alone would give too few ticks
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         ax.yaxis.set_minor_formatter(NullFormatter())
@@ -277,7 +277,7 @@ def draw_colorbar(figure: Any, image: Any, values: Any, **kwargs: Any) -> Any:
     figure : matplotlib figure
     image : image
     values : array
-        All values that the colours stand for.
+        All values that the colours represent.
     **kwargs : passed to ``figure.colorbar``
 
     Returns

@@ -1,4 +1,4 @@
-"""Read what the displays draw from data and from fitted estimators, as NumPy arrays."""
+"""Read the numbers that displays draw from data and fitted estimators, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def times_of(estimator: Any, mode: int) -> Any:
     Returns
     -------
     datetime64 array of shape (n,), or None
-        As a clock at the place shows them, where they have a time zone.
+        In local time, if they have a time zone.
     """
     labels = getattr(getattr(estimator, "_kind", None), "labels", None)
     if labels is None:

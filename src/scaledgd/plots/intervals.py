@@ -184,6 +184,6 @@ class IntervalDisplay(Display):
         return self
 
     def _band_label(self) -> str:
-        """Say what the band is for: an observation outside of it may just be noise."""
+        """Describe what the band is for: an observation outside it may just be noise."""
         share = "" if self.level is None else f"{100 * self.level:g} % "
         return f"{share}interval{f' of the {self.about}' if self.about else ''}"

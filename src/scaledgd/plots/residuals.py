@@ -103,9 +103,9 @@ class ResidualDisplay(Display):
         modes : pair of int
             Modes of a tensor for the vertical and the horizontal axis.
         at : sequence of int, optional
-            Of a tensor: the slice that the map shows, one index for each of the other modes, in
-            their order. By default the map shows the mean absolute residual over the other modes.
-            The histogram has all residuals.
+            For a tensor: the slice that the map shows, one index for each of the other modes, in
+            order. By default the map shows the mean absolute residual over the other modes. The
+            histogram has all residuals.
         unit : str
             Unit of the data.
         ax : matplotlib axes, optional

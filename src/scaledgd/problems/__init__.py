@@ -1,4 +1,4 @@
-"""Problems: what was measured, how a misfit is counted, and how that looks from an iterate."""
+"""Problems: measurements, a loss, and its view from an iterate."""
 
 from .base import Problem, View
 from .hankel import HankelCompletion

@@ -1,4 +1,4 @@
-"""The base classes of problems, and of how a problem looks from an iterate."""
+"""The base classes of problems, and of their views from an iterate."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Array = Any
 
 
 class View:
-    """How a problem looks from one iterate: its value and gradient there, and more on demand.
+    """A problem as seen from one iterate: its value and gradient there, and more on demand.
 
     A view needs a value and a way to compute the gradient. What else it can do depends on the
-    problem; methods that ask for something a problem does not have get a TypeError that says so.
+    problem; a method that needs something else gets a TypeError that says so.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class View:
     pullback : callable
         ``pullback()`` returns the gradient, one array per block.
     memory : object, optional
-        What the problem wants to be given at the next iterate, such as a threshold.
+        What the problem needs at the next iterate, such as a threshold.
 
     Examples
     --------
@@ -59,14 +59,14 @@ class View:
         self._value, self._pullback = value, pullback
 
     def __reduce__(self) -> Any:
-        # a view that was pickled is enough to resume from, with a problem
+        # a pickled view and a problem are enough to resume
         return View, (None, self.factors, self.value, None, self.memory)
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.value, self.pullback))
 
     def forget(self) -> None:
-        """Let go of arrays as large as the data; they are formed again where they are needed."""
+        """Release arrays as large as the data; they are formed again when needed."""
 
     @property
     def value(self) -> Array:
@@ -128,7 +128,7 @@ class View:
         self._missing("ambient")
 
     def coverage(self) -> Ambient:
-        """Return how much every entry of X counts in the loss.
+        """Return the weight of every entry of X in the loss.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class View:
     def block_step(
         self, k: int, *, at: Factors | None = None, ridge: Array | None = None, steps: int = 10
     ) -> Array:
-        """Return what block k is to be moved by, backwards, to minimise the loss over it alone.
+        """Return the step to subtract from block k to minimise the loss over this block.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class View:
         ridge : array, optional
             One number per column of the block, or an array of its shape.
         steps : int
-            Conjugate-gradient steps at most, where rows are not systems of their own.
+            Maximum number of conjugate-gradient steps, if rows are not separate systems.
 
         Returns
         -------
@@ -158,7 +158,7 @@ class View:
         self._missing("block_step")
 
     def block_move(self, k: int, *, at: Factors | None = None, steps: int = 10) -> RowSolution:
-        """Return `block_step`, and how far the step takes the loss down if that is known.
+        """Return `block_step`, and the decrease of the loss if it is known.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class View:
         Returns
         -------
         RowSolution
-            Its squares are given only where half of them is the loss.
+            Its squares are given only if half of them is the loss.
         """
         return RowSolution(self.block_step(k, at=at, steps=steps))
 
@@ -187,7 +187,7 @@ class View:
         self._missing("reweighted")
 
     def pulled(self) -> Ambient:
-        """Return A*(w y): the data, weighted as the frozen loss weighs them.
+        """Return A*(w y), with the weights w of the frozen loss.
 
         Returns
         -------
@@ -218,7 +218,7 @@ class View:
         return False
 
     def block_update(self, system: UnsureRows, *, at: Factors) -> RowUpdate | None:
-        """Return the update of uncertain rows by one pass over the data; None where there is none.
+        """Return the update of uncertain rows by one pass over the data, or None.
 
         Parameters
         ----------
@@ -235,8 +235,8 @@ class View:
 
     def _missing(self, what: str) -> NoReturn:
         raise TypeError(
-            f"{type(self.problem).__name__} does not offer `{what}`, which this method, start or "
-            "stopping rule needs; use another one, or give its view that member"
+            f"{type(self.problem).__name__} has no `{what}`, which this method, start or stopping "
+            "rule needs; use another one, or add it to the view"
         )
 
 
@@ -270,7 +270,7 @@ class Problem:
     """An array of the kind, dtype and device that the factors must have."""
 
     symmetric: bool = False
-    """Whether the starts make `Symmetric` factors unless they are told otherwise."""
+    """Whether starts make `Symmetric` factors by default."""
 
     comparable: bool = True
     """Whether the values of different iterates are values of one function."""
@@ -288,11 +288,11 @@ class Problem:
 
     @property
     def sampling(self) -> float:
-        """The share of the entries that is observed: p, where the theory has one."""
+        """The share of the entries that is observed, the p of the theory."""
         return min(1.0, self.size / math.prod(self.shape))
 
     def view(self, factors: Factors, t: int = 0, memory: Any = None) -> Any:
-        """Return how the problem looks from factors.
+        """Return the view of the problem from factors.
 
         Parameters
         ----------
@@ -345,16 +345,16 @@ class Problem:
 
     @cached_property
     def value_at_zero(self) -> float:
-        """The loss of X = 0, which values are compared with."""
+        """The loss of X = 0, as a reference for values."""
         return float(self._view_at_zero.value)
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:
-        """The ambient gradient at X = 0, which gradients are compared with."""
+        """The ambient gradient at X = 0, as a reference for gradients."""
         return self._view_at_zero.ambient()
 
     def measured_square(self, factors: Factors) -> Array:
-        """Return scale · ‖A(X)‖² of factors: how fast the loss bends along them.
+        """Return scale · ‖A(X)‖², the curvature of the loss along the factors.
 
         Parameters
         ----------
@@ -367,7 +367,7 @@ class Problem:
         raise TypeError(f"{type(self).__name__} does not measure factors other than its iterates")
 
     def backproject(self, keep: float | None = None) -> Ambient:
-        """Return what a spectral start decomposes.
+        """Return the object that a spectral start decomposes.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ class HankelCompletion(Problem):
 
     H(x)_{ij} = x_{i+j} is never formed. With x the signal on the antidiagonals of
     X = L Rᴴ, the loss is ½‖X − H(x)‖²_F + 1/(2p) ‖H P_Ω(x − y)‖²_F. Its value is exact to the
-    rounding of ‖X‖², so a line search gets no further than half of the digits.
+    rounding of ‖X‖², so a line search reaches only half of the digits.
 
     Parameters
     ----------
@@ -126,22 +126,22 @@ class HankelCompletion(Problem):
 
     @cached_property
     def value_at_zero(self) -> float:
-        """The loss of X = 0, which values are compared with."""
+        """The loss of X = 0, as a reference for values."""
         xp = array_namespace(self.y)
         return float(0.5 / self.p * xp.sum(self.lengths * magnitude2(self.y)))
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:
-        """The ambient gradient at X = 0, which gradients are compared with."""
+        """The ambient gradient at X = 0, as a reference for gradients."""
         return Hankel(-self.y / self.p, self.n1)
 
     def backproject(self, keep: float | None = None) -> Ambient:
-        """Return what a spectral start decomposes: H(y) / p.
+        """Return the matrix that a spectral start decomposes: H(y) / p.
 
         Parameters
         ----------
         keep : None
-            For problems with outliers only.
+            Only for problems with outliers.
 
         Returns
         -------

@@ -23,7 +23,7 @@ Array = Any
 
 
 class ObservedView(View):
-    """An `Observed` problem seen through a frozen loss; what is not asked is not computed."""
+    """A view of an `Observed` problem with a frozen loss; everything is computed on demand."""
 
     problem: Observed
 
@@ -52,7 +52,7 @@ class ObservedView(View):
 
     @cached_property
     def _first(self) -> tuple[Array | float, Array] | None:
-        """Squares and the gradient of block 0, where one pass over the data gives both."""
+        """Squares and the gradient of block 0, if one pass over the data gives both."""
         operator, y = self.problem.operator, self.problem.y
         plain = self.loss.least_squares and self.loss.kept is None
         if self._residual is not None or not plain or not operator.fuses(self.factors, y):
@@ -96,8 +96,8 @@ class ObservedView(View):
 
     @cached_property
     def _kept(self) -> Array | None:
-        """How much every measurement counts; None if all count alike."""
-        # the shape and the dtype of the data will do where the residual itself does not matter
+        """The weight of every measurement; None if all weights are equal."""
+        # the shape and dtype of the data are enough if the residual itself does not matter
         return self.loss.curvature(self.problem.y if self.loss.fixed else self.residual)
 
     def pulled(self) -> Ambient:
@@ -164,8 +164,8 @@ class Observed(Problem):
     scale : float
         Multiplies the value and the backprojection: 1/p for completion.
     ridge : tuple of arrays or None, one per block, optional
-        Adds ½ Σ_k Σ λ_k |B_k|², which regularises rows with few data. λ_k is an array
-        that multiplies block k: one number per column, or an array of its shape.
+        Adds ½ Σ_k Σ λ_k |B_k|², which regularises rows with few data. λ_k has one number per column
+        of block k, or the shape of the block.
 
     Examples
     --------
@@ -239,12 +239,12 @@ class Observed(Problem):
 
     @property
     def symmetric(self) -> bool:  # type: ignore[override]
-        """Whether the starts make `Symmetric` factors unless they are told otherwise."""
+        """Whether starts make `Symmetric` factors by default."""
         return self.operator.symmetric
 
     @property
     def blas_threads(self) -> int | None:  # type: ignore[override]
-        """1 where the kernels do the work, and leave only small products to the BLAS."""
+        """1 if the kernels do the work, and only small products are left to the BLAS."""
         light = isinstance(self.y, np.ndarray) and self.y.ndim < 3
         return 1 if light and self.operator.rows(self.y) is not None else None
 
@@ -266,9 +266,9 @@ class Observed(Problem):
         return ObservedView(self, factors, loss, memory, residual)
 
     def block_step(self, factors: Factors, k: int, ridge: Array | None = None) -> Array:
-        """Return what block k is to be moved by, backwards; for least squares.
+        """Return the step to subtract from block k, for least squares.
 
-        Exact where rows are systems of their own.
+        It is exact if rows are separate systems.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class Observed(Problem):
         return self.operator.exact_step(BlockProblem(factors, k, self.y, self.loss, ridge))
 
     def ridge_of(self, k: int, given: Array | None = None) -> Array | None:
-        """Return the ridge of block k beside a loss that is not multiplied by `scale`.
+        """Return the ridge of block k for a loss that is not multiplied by `scale`.
 
         Parameters
         ----------
@@ -319,17 +319,17 @@ class Observed(Problem):
 
     @cached_property
     def value_at_zero(self) -> float:
-        """The loss of X = 0, which values are compared with."""
+        """The loss of X = 0, as a reference for values."""
         residual = self.y if self.loss.even else -self.y
         return float(self.scale * self.loss.freeze(residual, 0, None)[0].value(residual))
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:
-        """The ambient gradient at X = 0, which gradients are compared with."""
+        """The ambient gradient at X = 0, as a reference for gradients."""
         return self.operator.adjoint(self.scale * self.loss(-self.y)[1])
 
     def measured_square(self, factors: Factors) -> Array:
-        """Return scale · ‖A(X)‖² of factors: how fast the loss bends along them.
+        """Return scale · ‖A(X)‖², the curvature of the loss along the factors.
 
         Parameters
         ----------
@@ -343,9 +343,9 @@ class Observed(Problem):
         return self.scale * array_namespace(measured).sum(magnitude2(measured))
 
     def backproject(self, keep: float | None = None) -> Ambient:
-        """Return what a spectral start decomposes: scale · A*(y), as the loss cleans the data.
+        """Return what a spectral start decomposes: scale · A*(y), with y cleaned by the loss.
 
-        The operator may change it: `RankOne` averages and removes the part along the identity.
+        The operator may modify it: `RankOne` averages and removes the part along the identity.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 MOST_POINTS = 600
-"""Most points of a curve on a page; a screen has no room for more."""
+"""Largest number of points of a curve on a page; a screen cannot show more."""
 
 
 class Block(Protocol):
@@ -116,8 +116,8 @@ class Table:
         One value per column.
     caption : str
     formats : sequence of str or callable
-        How the numbers of each column are written, such as ".2f", so that all have as many
-        digits, or a function that writes them; empty for four digits.
+        How the numbers of each column are written, such as ".2f", or a function that writes them;
+        empty for four digits.
     marked : sequence of int
         Rows that stand out, such as the best one.
 
@@ -194,7 +194,7 @@ class Link:
 
 @dataclass(frozen=True)
 class File:
-    """A link that saves a file, which is part of the page.
+    """A link that saves a file embedded in the page.
 
     Parameters
     ----------
@@ -496,7 +496,7 @@ def _are_times(values: Any) -> bool:
 
 
 def _axis(values: Any) -> Any:
-    """Coordinates as floats: of times, seconds since 1970."""
+    """Coordinates as floats; times are in seconds since 1970."""
     if _are_times(values):
         return np.asarray(values).astype("datetime64[ms]").astype(float) / 1000
     return np.asarray(values, dtype=float)
@@ -512,7 +512,7 @@ def _labels(values: Sequence[object] | None) -> list[str] | None:
 
 
 def _places(values: Sequence[object] | None) -> list[float] | None:
-    """Where rows or columns stand on an axis of numbers or times; None if they have names."""
+    """Positions of rows or columns on an axis of numbers or times; None if they have names."""
     if values is None or not len(values):
         return None
     array = np.asarray(values)
@@ -521,7 +521,7 @@ def _places(values: Sequence[object] | None) -> list[float] | None:
 
 
 IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-"""How JSON in a script element writes what would end the script, or open a comment in it."""
+"""Escapes for JSON in a script element, where some characters would end the script."""
 
 
 def _figure(kind: str, title: str, caption: str, data: dict[str, Any]) -> str:

@@ -366,7 +366,7 @@
       const image = element("image", { x: left, y: top, width: wide, height: high,
         preserveAspectRatio: "none", href: picture.toDataURL(), style: "image-rendering:pixelated" });
       svg.append(image, element("rect", { class: "frame", x: left, y: top, width: wide, height: high }));
-      // names stand at every so-manieth row; numbers and times at round ones
+      // names are shown at every n-th row; numbers and times at round ones
       const ticks = (n, labels, places, times, length, gap) => {
         const most = Math.max(2, Math.floor(length / gap));
         if (!labels || places) {

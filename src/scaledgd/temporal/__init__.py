@@ -1,1 +1,1 @@
-"""Tables that know time: low-rank factors and series that change slowly."""
+"""Tables in time: low-rank factors and series that change slowly."""

@@ -19,7 +19,7 @@ Array = Any
 
 
 class Algebra(Protocol):
-    """How the blocks of a chain are multiplied: numbers one by one, or matrices."""
+    """How the blocks of a chain are multiplied: entrywise, or as matrices."""
 
     def mul(self, A: Array, B: Array) -> Array: ...
     def act(self, A: Array, x: Array) -> Array: ...
@@ -29,7 +29,7 @@ class Algebra(Protocol):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Blocks are numbers: arrays of shape (T, …) are chains beside each other."""
+    """Blocks are numbers: arrays of shape (T, …) are independent chains."""
 
     def mul(self, A: Array, B: Array) -> Array:
         return A * B
@@ -124,7 +124,7 @@ def _carried(level: _Level, b: Array, ops: Algebra) -> tuple[Array, Array]:
 
 
 def _between(level: _Level, own: Array, even: Array, ops: Algebra) -> Array:
-    """All blocks from those that were not eliminated."""
+    """All blocks, from those that were not eliminated."""
     m, k = level.P.shape[0], level.above.shape[0]
     odd = own + ops.act(level.left, even[:m, ...])
     odd[:k, ...] += ops.act(level.right, even[1 : k + 1, ...])

@@ -1,7 +1,7 @@
-"""Priors of series that forget: stationary, with correlations exp(−distance / length).
+"""Priors of stationary series, with correlations exp(−distance / length).
 
-Distances may differ from step to step. A length that is short beside the steps is white noise;
-a long one is nearly a random walk.
+Distances may differ from step to step. A series whose length is short compared with the steps is
+white noise; one with a long length is nearly a random walk.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ LENGTHS = np.exp(np.linspace(np.log(0.15), np.log(3000.0), 34))
 """Lengths that are considered, in typical steps."""
 
 STIFF = 1e-10
-"""Least share of the variance that is new from one step to the next."""
+"""Least share of the variance that is new in a step."""
 
 GROUPS = 64
-"""Different distances that lengths are learnt from."""
+"""Largest number of different distances from which lengths are learnt."""
 
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """Where along a line the slices of a mode lie.
+    """Positions of the slices of a mode along a line.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ def kept_and_new(ratio: Array) -> tuple[Array, Array]:
 
 
 def learnt_lengths(times: Times, squares: Array, lagged: Array, variance: Array) -> Array:
-    """Return the lengths under which series are most likely, one per column.
+    """Return the most likely lengths of series, one per column.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def learnt_lengths(times: Times, squares: Array, lagged: Array, variance: Array)
     squares : array of shape (T, q)
         Second moments of every number.
     lagged : array of shape (T − 1, q)
-        Second moments of every number with the one before.
+        Second moments of every number and the one before.
     variance : array of shape (q,)
     """
     distances, place = times.groups

@@ -1,4 +1,4 @@
-"""What the low-rank part leaves in every series, interpolated as far as it is predictable."""
+"""The residual of the low-rank part in every series, interpolated as far as it is predictable."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ SHARES = (0.03, 0.2, 0.5, 0.8, 0.97)
 """Parts of the variance of a residual that may be predictable."""
 
 ALONE = (0.999, 0.9999)
-"""More of them, of a series without a low-rank part."""
+"""More of them, for series without a low-rank part."""
 
 REACHES = (0.4, 1.5, 5.0, 20.0, 80.0, 400.0)
 """Lengths that are considered, in typical steps."""
 
 FINER = ((1.0, 2.0), (1.0, 0.5), (2.0, 1.0), (0.5, 1.0), (1.0, 1.4), (1.0, 0.7))
-"""What odds of the best share, and the best length, are multiplied by in turn."""
+"""Factors tried in turn on the odds of the best share, and on the best length."""
 
 LEAST = 1e-8
-"""Share of the typical variance of a residual below which one is not told from none."""
+"""Share of the typical variance of a residual below which a residual counts as zero."""
 
 SHORT, CELLS = 256, 100_000
-"""Steps and cells that lengths and variances are learnt from, if there are more."""
+"""Largest number of steps and cells from which lengths and variances are learnt."""
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Own series of columns: stationary, with variances and lengths of their own.
+    """Series of the columns: stationary, each with its own variance and length.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Series:
         ----------
         times : Times
         weight : array of shape (T, n)
-            One over the variance of the noise of every entry, zero where there is none.
+            One over the noise variance of every entry, zero where nothing is observed.
         """
         D, E = precision(times.steps, self.length)
         return D / self.variance + weight, E / self.variance
@@ -63,7 +63,7 @@ class Series:
         ----------
         times : Times
         left : array of shape (T, n)
-            What is left to explain.
+            The residual to explain.
         weight : array of shape (T, n)
         """
         found = solve_chain(*self.systems(times, weight), weight * left, NUMBERS)
@@ -77,7 +77,7 @@ class Series:
 def learnt_series(
     times: Times, left: Array, weight: Array, alone: bool = False
 ) -> tuple[Series, Array]:
-    """Return the series, and the noise beside them, under which residuals are most likely.
+    """Return the series and the noise that make the residuals most likely.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ def learnt_series(
     left : array of shape (T, n)
         Residuals of the low-rank part.
     weight : array of shape (T, n)
-        How much every entry counts; zero where there is none.
+        The weight of every entry; zero where nothing is observed.
     alone : bool
-        Whether there is no low-rank part: beside one, a residual is hardly free of noise.
+        Whether there is no low-rank part; with one, residuals are hardly free of noise.
     """
     long = max(SHORT, CELLS // left.shape[1])
     if left.shape[0] > long:
@@ -109,7 +109,7 @@ def learnt_series(
 
 @dataclass(frozen=True, eq=False)
 class _Likely:
-    """How likely residuals are, one number per column.
+    """The likelihood of residuals, one number per column.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class _Evidence:
         self.some = xp.where(self.count > 0, self.count, xp.ones_like(self.count))
         self.squares = xp.sum(weight * left * left, axis=0)
         self.logs = xp.sum(xp.log(xp.where(weight > 0, weight, xp.ones_like(weight))), axis=0)
-        # of a column that is explained, or constant, nothing is left
+        # a column that is explained, or constant, leaves no residual
         self.least = LEAST * xp.sum(self.squares) / xp.sum(self.some) + smallest(left)
 
     def none(self) -> _Likely:
@@ -148,7 +148,7 @@ class _Evidence:
         return _Likely(-array_namespace(ones).inf * ones, 0.5 * ones, ones, ones)
 
     def completed(self, best: _Likely) -> _Likely:
-        """Columns without entries here have about what the others have."""
+        """Fill in columns without entries from the others."""
         xp, seen = array_namespace(self.count), self.count > 0
         known = xp.nonzero(seen)[0]
         if known.shape[0] in (0, seen.shape[0]):
@@ -161,7 +161,7 @@ class _Evidence:
         return replace(best, **{k: xp.where(seen, getattr(best, k), v) for k, v in typical.items()})
 
     def __call__(self, share: Array, length: Array) -> _Likely:
-        """Return how likely columns are, given a share and a length of each, or of all.
+        """Return the likelihood of columns, given a share and a length for each, or for all.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class _Evidence:
         determinant, explained = evidence(D / share + w, E / share, w * self.left)
         ratio = like(self.times.steps, share)[:, None] / length
         free = xp.sum(xp.log(kept_and_new(ratio)[1]), axis=0)
-        # of the covariance of the data, whose scale is the one that fits best
+        # of the covariance of the data, with the scale that fits best
         total = determinant + free + T * xp.log(share) + self.count * xp.log(1 - share) - self.logs
         scale = (self.squares / (1 - share) - explained) / self.some
         scale = xp.where(scale > self.least, scale, self.least + 0 * scale)

@@ -1,9 +1,9 @@
-"""A low-rank table whose rows follow each other in time, with own series of its columns.
+"""A low-rank table whose rows follow each other in time, with a series for every column.
 
 X[t, j] = Σ_k L[t, k] R[j, k] + s_j(t) + noise of column j. Every column of L, and every s_j, is a
-stationary series with a variance and a length of its own, both learnt; a short length is no
-memory at all. Rows of L, rows of R and the series are solved for in turn, each given what is
-known about the others (variational Bayes), and all of it is linear in the number of entries.
+stationary series with its own variance and length, both learnt; a short length means no memory.
+Rows of L, rows of R and the series are solved in turn, each given the posterior of the others
+(variational Bayes), at a cost that is linear in the number of entries.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .series import Series, learnt_series
 Array = Any
 
 FLOOR = 1e-8
-"""Share of the mean square of the data below which a variance is not told from none."""
+"""Share of the mean square of the data below which a variance counts as zero."""
 
 SMALL = 1e-6
-"""Share of the variance of a component below which a wave is not told from none."""
+"""Share of the variance of a component below which a wave counts as zero."""
 
 ROUNDS = 10
-"""Times that rows and series are solved for in turn, for rows of a fitted table."""
+"""Number of rounds in which rows and series are solved, for rows of a fitted table."""
 
 LEARNT = (1, 5)
-"""Rounds in which variances and lengths of new series are learnt."""
+"""Number of rounds in which variances and lengths of new series are learnt."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Values and how much each counts, rows in the order of time.
+    """Values and their weights, with rows in the order of time.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Smooth:
-    """What was learnt, apart from the rows: everything that other rows need.
+    """Everything that was learnt except the rows: what other rows need.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Smooth:
         The prior variance of the columns of R.
     length : array of shape (r,)
     season : array of shape (h, r)
-        How much of every wave is in the columns of L.
+        The coefficients of every wave in the columns of L.
     noise : array of shape (n,)
         The variance of the noise of every column.
     series : Series
@@ -130,7 +130,7 @@ class Smooth:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a table with a model says about its rows.
+    """The posterior of the rows of a table, given a model.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def _rows_of(found: Solved, rows: Rows) -> Rows:
 
 
 def no_rows(table: Table, r: int) -> Rows:
-    """Return rows of which nothing is known."""
+    """Return rows before any data are seen."""
     zeros = 0 * table.Z
     L = zeros[:, :1] + 0 * like(np.zeros((1, r)), zeros)
     C = 0 * _outer(L)
@@ -180,7 +180,7 @@ def no_rows(table: Table, r: int) -> Rows:
 
 
 def solved_rows(table: Table, model: Smooth, rounds: int = ROUNDS) -> Rows:
-    """Return what the entries of a table say about its rows, by a model that was learnt.
+    """Return the posterior of the rows of a table, given a learnt model.
 
     Parameters
     ----------
@@ -203,15 +203,15 @@ def solved_rows(table: Table, model: Smooth, rounds: int = ROUNDS) -> Rows:
 
 
 def solved_series(table: Table, model: Smooth, rows: Rows) -> tuple[Smooth, Rows]:
-    """Return what the entries of a table say about its series, one by one.
+    """Return the posterior of the series of a table, one by one.
 
     Parameters
     ----------
     table : Table
     model : Smooth
-        What was learnt from other series, or from these.
+        The model that was learnt from other series, or from these.
     rows : Rows
-        The low-rank part of which is known.
+        Their low-rank part is known.
 
     Returns
     -------
@@ -252,7 +252,7 @@ def solved_series(table: Table, model: Smooth, rows: Rows) -> tuple[Smooth, Rows
 
 
 def without_errors(table: Table, model: Smooth, rows: Rows, limit: float) -> Table:
-    """Return a table in which entries count nothing that are too far from their estimates.
+    """Return a table in which entries that are too far from their estimates have no weight.
 
     Parameters
     ----------
@@ -274,19 +274,19 @@ def _with_series(table: Table, model: Smooth, rows: Rows, weight: Array) -> Rows
 
 
 def student_weights(table: Table, model: Smooth, rows: Rows) -> Array:
-    """Return how much every entry counts: gross errors less."""
+    """Return the weight of every entry, which is smaller for gross errors."""
     if model.freedom is None:
         return table.weight
     return _counting(table, model, _expected_squares(table, model, rows))
 
 
 def _expected_squares(table: Table, model: Smooth, rows: Rows) -> Array:
-    """The squared errors of all entries, with what is not known about their estimates."""
+    """The squared errors of all entries, plus the variance of their estimates."""
     return (table.Z - rows.estimate(model)) ** 2 + rows.unsure(model) + rows.variance
 
 
 def _counting(table: Table, model: Smooth, squares: Array) -> Array:
-    """How much every entry counts beside its expected square."""
+    """The weight of every entry, relative to its expected square."""
     nu = model.freedom
     if nu is None:
         return table.weight
@@ -294,7 +294,7 @@ def _counting(table: Table, model: Smooth, squares: Array) -> Array:
 
 
 def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth, Rows]:
-    """Return model and rows after rows, columns, series and noise were solved for in turn.
+    """Return model and rows after solving rows, columns, series and noise in turn.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ def swept(table: Table, model: Smooth, rows: Rows, learn: bool) -> tuple[Smooth,
 
 
 def _with_learnt_series(table: Table, model: Smooth, rows: Rows, counts: Array) -> Smooth:
-    """Variances and lengths of the series, and the noise beside them."""
+    """Variances and lengths of the series, and the noise."""
     left = table.Z - rows.L @ model.R.T
     series, noise = learnt_series(table.times, left, counts, not model.R.shape[1])
     series = replace(series, variance=_floored(series.variance, table))
@@ -332,18 +332,18 @@ def _with_noise(table: Table, model: Smooth, rows: Rows) -> Smooth:
     """The noise of every column."""
     xp, off, count = array_namespace(table.Z), _expected_squares(table, model, rows), table.count
     squares = xp.sum(_counting(table, model, off) * off, axis=0)
-    # a column with few entries has about the noise of the others
+    # the noise of a column with few entries is shrunk towards that of the others
     typical = xp.sum(squares) / xp.sum(count)
     return replace(model, noise=_floored((squares + typical) / (count + 1), table))
 
 
 def _floored(variance: Array, table: Table) -> Array:
-    """Variances, none of which is so small beside the data that it amounts to none."""
+    """Variances, bounded away from zero relative to the data."""
     return positive(variance, FLOOR * (table.mean_square or 1.0))
 
 
 def _with_lengths(table: Table, model: Smooth, rows: Rows) -> Smooth:
-    """Variances, seasons and lengths under which the columns of L are most likely."""
+    """The most likely variances, seasons and lengths of the columns of L."""
     xp = array_namespace(rows.L)
     season, T = model.season, rows.L.shape[0]
     if season.shape[0]:
@@ -360,7 +360,7 @@ def _with_lengths(table: Table, model: Smooth, rows: Rows) -> Smooth:
 
 
 def _season(table: Table, model: Smooth, rows: Rows) -> Array:
-    """The seasons of the columns of L, every wave shrunk as far as the data do not support it."""
+    """The seasons of the columns of L; waves that the data do not support are shrunk."""
     H, L, known = (to_host(x) for x in (table.season, rows.L, model.season))
     found, G = np.zeros_like(known), H.T @ H
     for k, (prior, length) in enumerate(zip(model.prior, model.length, strict=True)):
@@ -415,10 +415,10 @@ def begun(
     noise: Array,
     freedom: float | None = None,
 ) -> tuple[Smooth, Rows]:
-    """Return a model and rows to sweep from: a fit that did not know time.
+    """Return a model and rows to start from, made of a fit without time.
 
-    Its components are turned until each has a memory of its own: of all combinations of the
-    columns of L, the first has the shortest one, the last the longest.
+    Its components are rotated so that each has its own memory: of all combinations of the columns
+    of L, the first has the shortest, the last the longest.
 
     Parameters
     ----------
@@ -433,7 +433,7 @@ def begun(
     rows = replace(no_rows(table, r), L=L, covariance=C)
     if r:
         values, Q = np.linalg.eigh(to_host((L.T @ L + xp.sum(C, axis=0)) / T))
-        # a fit that was cut short may have no component at all
+        # an interrupted fit may have no component at all
         values = np.maximum(values, 1e-14 * (values[-1] if values[-1] > 0 else 1.0))
         white = to_host(L) @ (Q / np.sqrt(values))
         lagged = white[1:].T @ white[:-1]
@@ -464,7 +464,7 @@ def drawn_rows(table: Table, model: Smooth, rows: Rows, rng: np.random.Generator
     table : Table
     model : Smooth
     rows : Rows
-        As solved for.
+        As solved.
     rng : numpy.random.Generator
     """
     weight = student_weights(table, model, rows) / model.noise

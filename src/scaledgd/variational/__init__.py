@@ -1,4 +1,4 @@
-"""Low rank, noise and gross errors in one model, whose parameters the data determine."""
+"""Low rank, noise and gross errors in one model, whose parameters are learnt from the data."""
 
 from .full import solved
 from .method import Variational, current, entry_variance, joint, mean_square

@@ -1,9 +1,9 @@
-"""Tensors as sums of outer products with everything uncertain: the variational model of CP factors.
+"""The variational model of CP factors: tensors as sums of uncertain outer products.
 
 Rows of all factors have normal priors, one variance per component; the entries have normal noise.
-Given the other factors, every row is a small least-squares problem whose vectors are products of
-rows of the others, so second moments of these vectors are entrywise products of second moments of
-rows. Components that noise explains vanish.
+Given the other factors, every row is a small least-squares problem. Its vectors are products of
+rows of the other factors, so their second moments are entrywise products of second moments of rows.
+Components that noise explains vanish.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ Array = Any
 Each = tuple[Array, ...]
 
 FLOOR = 100
-"""Rounding errors beside the mean square of the data that noise may be: sums of squares cancel."""
+"""Least noise relative to the mean square of the data, in rounding errors, because sums cancel."""
 
 SLACK = 1.0
-"""Entries of average noise that are added to those of a slice."""
+"""Number of entries of average noise that are added to those of a slice."""
 
 EMPTY = 12
 """Cells per observed entry up to which sums run over all cells, as products of matrices."""
 
 WIDTH = 256
-"""Columns of second moments that are made at a time."""
+"""Number of columns of second moments that are made at a time."""
 
 SYSTEMS = 1 << 21
-"""Numbers in the systems that are inverted at a time."""
+"""Total size of the systems that are inverted at a time."""
 
 IRRELEVANT = 1e-6
 """Mean square of a component, in units of the noise, below which it is dropped."""
@@ -58,7 +58,7 @@ class PosteriorCP:
     noise : float
         The variance of the noise where all scales are 1.
     scales : tuple of arrays of shape (n_k,), one per mode
-        The variance of the noise of an entry is multiplied by those of its slices.
+        The noise variance of an entry is multiplied by the scales of its slices.
     prior : array of shape (r,)
         The prior variance of every component, the same for all modes.
     spread : tuple of arrays of shape (n_k, r (r + 1) / 2), one per mode
@@ -72,7 +72,7 @@ class PosteriorCP:
 
     @classmethod
     def first(cls, F: CP, noise: float) -> PosteriorCP:
-        """Return the posterior to begin with: the factors as they are, without uncertainty.
+        """Return the initial posterior: the given factors, without uncertainty.
 
         Parameters
         ----------
@@ -111,17 +111,17 @@ class PosteriorCP:
 
 @dataclass(frozen=True, eq=False)
 class VariationalCP:
-    """One sweep over the rows of all modes of `CP` factors, priors and noise learnt beside them.
+    """One sweep over the rows of all modes of `CP` factors that also learns priors and noise.
 
-    What it has learnt is ``state.memory.method``, a `PosteriorCP`. The first one takes the factors
-    as they are, and for noise the share of the data that they are not meant to explain.
+    What it has learnt is ``state.memory.method``, a `PosteriorCP`. The first one has the factors
+    without uncertainty, and as noise the share of the data that they should not explain.
 
     Parameters
     ----------
     share : float
-        The share of the mean square of the data that the first factors are meant to explain.
+        The share of the mean square of the data that the initial factors should explain.
     uneven : tuple of int
-        Modes whose slices each have a noise of their own.
+        Modes whose slices each have their own noise level.
     """
 
     share: float = 0.99
@@ -135,14 +135,14 @@ class VariationalCP:
             raise TypeError(f"VariationalCP needs real CP factors, not {type(F).__name__}")
         cells = Cells.of(problem)
         posterior = self.current(state)
-        # where everything is zero any noise explains it
+        # if everything is zero, any noise explains it
         least = FLOOR * epsilon(F.factors[0]) * (cells.mean_square or 1.0)
         left: Any = None
         for k in range(len(F.factors)):
-            # the first sweep leaves random factors, of whose noise nothing is learnt
+            # the first sweep has random factors, which say nothing about the noise
             uneven = k in self.uneven and state.t > 0
             F, posterior, left = _solved(cells, F, posterior, k, uneven)
-        # not before all modes were solved for: far from a fit everything would look like noise
+        # not before all modes are solved: far from a fit everything would look like noise
         posterior = replace(posterior, noise=max(left / cells.total, least))
         return _relevant(F, posterior) if state.t % 5 == 4 else (F, posterior)
 
@@ -165,7 +165,7 @@ class VariationalCP:
 
 
 def joint_start(problem: Problem, rank: int, share: float, seed: int) -> CP:
-    """Return random factors whose components together have a share of the mean square of the data.
+    """Return random factors whose mean square is a share of that of the data.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class Cells:
 
     @classmethod
     def of(cls, problem: Observed) -> Cells:
-        """Return the entries of a problem, over all cells where enough of them are observed.
+        """Return the entries of a problem, as dense arrays if enough of them are observed.
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ class Cells:
 
 
 _LAID_OUT: WeakKeyDictionary[Observed, Cells] = WeakKeyDictionary()
-"""The entries of problems that are being solved, which every sweep reads."""
+"""Cache of the entries of the problems being solved, which every sweep reads."""
 
 
 def _laid_out(operator: Entries | Full, values: Array) -> Ambient:
@@ -249,7 +249,7 @@ def _laid_out(operator: Entries | Full, values: Array) -> Ambient:
 
 
 def _positive(x: Array) -> Array:
-    """Positive numbers whose products do not vanish."""
+    """Positive numbers, large enough that products do not vanish."""
     return positive(x, smallest(x) ** 0.5)
 
 
@@ -258,7 +258,7 @@ def _moments(U: Array, spread: Array, part: slice) -> Array:
     xp, columns, pairs = array_namespace(U), compact(U.T), triangle(U.shape[1])
     sides = (pairs.rows, pairs.columns)
     first, second = (xp.asarray(x[part], device=device(U)) for x in sides)
-    # whole columns are taken, which lie together
+    # whole columns are taken, which are contiguous
     both = xp.take(columns, first, axis=0) * xp.take(columns, second, axis=0)
     return both.T + spread[:, part]
 
@@ -282,7 +282,7 @@ def _grams(cells: Cells, F: CP, posterior: PosteriorCP, k: int) -> Array:
 def _solved(
     cells: Cells, F: CP, posterior: PosteriorCP, k: int, uneven: bool
 ) -> tuple[CP, PosteriorCP, float]:
-    """Solve for the rows of mode k; learn their prior and scales, and what is left of the data."""
+    """Solve the rows of mode k; learn their prior and scales, and the residual squares."""
     xp, r = array_namespace(F.factors[0]), F.rank
     pairs = triangle(r)
     scales, own = posterior.scales, posterior.scales[k][:, None]
@@ -296,7 +296,7 @@ def _solved(
         part = slice(first, first + step)
         G = pairs.unpacked(packed[part, :])
         G = G / noise[part][:, :, None]
-        # with a diagonal of ones, whatever the sizes of the components
+        # scaled to a diagonal of ones, whatever the sizes of the components
         root = xp.sqrt(xp.linalg.diagonal(G) + 1 / posterior.prior)
         S = G / (root[:, :, None] * root[:, None, :])
         eye = xp.eye(r, dtype=S.dtype, device=device(S))
@@ -308,7 +308,7 @@ def _solved(
     F = F.with_blocks((*F.factors[:k], U, *F.factors[k + 1 :]))
     spreads = (*posterior.spread[:k], spread, *posterior.spread[k + 1 :])
     posterior = replace(posterior, spread=spreads)
-    # what is expected of the squares of the residual, by slice
+    # expected squares of the residual, by slice
     moments = _moments(U, spread, slice(None)) * pairs.counts(U)
     shares = tuple(1 / s[:, None] for s in scales)
     squares = cells.square.columnwise(shares, k)[:, 0]
@@ -326,7 +326,7 @@ def _solved(
 
 
 def _balanced(F: CP, posterior: PosteriorCP, k: int) -> tuple[CP, PosteriorCP]:
-    """Learn the prior of the rows of mode k; make it that of all modes again."""
+    """Learn the prior of the rows of mode k, and rescale so that all modes share it."""
     xp, d = array_namespace(F.factors[0]), len(F.factors)
     pairs = triangle(F.rank)
     own = _positive(xp.mean(F.factors[k] ** 2 + posterior.variance(k), axis=0))
@@ -340,7 +340,7 @@ def _balanced(F: CP, posterior: PosteriorCP, k: int) -> tuple[CP, PosteriorCP]:
 
 
 def _relevant(F: CP, posterior: PosteriorCP) -> tuple[CP, PosteriorCP]:
-    """Drop the components that are negligible beside the noise."""
+    """Drop the components that are negligible compared with the noise."""
     xp = array_namespace(F.factors[0])
     squares = [xp.mean(U * U, axis=0) for U in F.factors]
     size = math.prod(squares[1:], start=squares[0])
@@ -357,9 +357,9 @@ def _relevant(F: CP, posterior: PosteriorCP) -> tuple[CP, PosteriorCP]:
 
 
 def mean_uncertainty(F: CP, posterior: PosteriorCP) -> Array:
-    """Return the mean covariance, over all entries, of what rows of mode 0 are multiplied by.
+    """Return the mean covariance, over all entries, of the vectors that multiply rows of mode 0.
 
-    Divided by the scales of the noise.
+    It is divided by the scales of the noise.
 
     Parameters
     ----------

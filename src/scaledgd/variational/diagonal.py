@@ -1,4 +1,4 @@
-"""A sweep that keeps the diagonals of the covariances: for large tables."""
+"""A sweep that keeps only the diagonals of the covariances, for large tables."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Array = Any
 
 
 def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, Left | None]:
-    """Return factors and posterior after both blocks were solved for in turn.
+    """Return factors and posterior after solving both blocks in turn.
 
-    Also what is left after it, where kernels have added that up on the way.
+    Also return the remaining squares, if kernels have summed them on the way.
 
     Parameters
     ----------
     view : View
-        Least squares over entries, weighted as the posterior says.
+        Least squares over entries, weighted by the posterior.
     F : LowRank or Bordered
     posterior : Posterior
     """
@@ -31,7 +31,7 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
     for k in (0, 1):
         update = None
         if not F.blocks[k].shape[1]:
-            continue  # offsets of one side, and no factors yet
+            continue  # offsets of one side only, and no factors yet
         if view.plain:
             update = view.block_update(_unsure_rows(F, posterior, k), at=F)
         if update is None:
@@ -54,7 +54,7 @@ def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, L
 
 
 def _unsure_rows(F: Rows, posterior: Posterior, k: int) -> UnsureRows:
-    """The systems of the rows of a block, whose partner is not known exactly."""
+    """The systems of the rows of a block whose partner is uncertain."""
     r, variance, own, given = F.rank, posterior.variance[1 - k], None, None
     if isinstance(F, Bordered):
         own = (F.u, F.v)[k]

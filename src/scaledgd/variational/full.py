@@ -1,8 +1,8 @@
-"""A sweep that keeps the whole covariances of all rows: for tables that are not large.
+"""A sweep that keeps the full covariances of all rows, for tables that are not large.
 
 With the mode matrices A = [L, b, u] and B = [R, v, c] an entry of X is a · b, the product of two
-rows. Some of their columns are given (u and v) and have no covariance. What a row needs to know
-about the rows on the other side is the sum of their second moments E[b bᵀ] over its entries.
+rows. Some of their columns are given (u and v) and have no covariance. A row depends on the rows of
+the other side only through the sum of their second moments E[b bᵀ] over its entries.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Some = TypeVar("Some", bound=Rows)
 
 
 def sweep(view: View, F: Rows, posterior: Posterior) -> tuple[Rows, Posterior, Left | None]:
-    """Return factors and posterior after both blocks were solved for in turn.
+    """Return factors and posterior after solving both blocks in turn.
 
-    Also what is left after it, where kernels have added that up on the way.
+    Also return the remaining squares, if kernels have summed them on the way.
 
     Parameters
     ----------
     view : View
-        Least squares over entries, weighted as the posterior says.
+        Least squares over entries, weighted by the posterior.
     F : LowRank or Bordered
     posterior : Posterior
     """
@@ -70,7 +70,7 @@ def column_gains(view: View, F: Rows, posterior: Posterior, ridge: Array) -> Arr
 
 
 def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Posterior]:
-    """Return factors and posterior with the rows of block k solved for.
+    """Return factors and posterior with the rows of block k solved.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def solved(view: View, F: Some, posterior: Posterior, k: int) -> tuple[Some, Pos
 def _updated(
     view: View, F: Some, posterior: Posterior, k: int
 ) -> tuple[Some, Posterior, Sums | None]:
-    """The same, with sums over the entries where a kernel has added them up."""
+    """The same, with sums over the entries if a kernel has computed them."""
     xp = array_namespace(F.L)
     update = _by_kernel(view, F, posterior, k)
     if update is None:

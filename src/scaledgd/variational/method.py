@@ -33,19 +33,18 @@ class Variational:
     Rows of L and R have normal priors, one variance per column. The variances, the level of
     the noise and the uncertainty of each row are estimated along the way (variational Bayes
     with automatic relevance determination). Rows with few observations are shrunk, columns that
-    noise explains vanish, and as the residual vanishes so does the ridge. Begin near a fit, or
-    with `joint`: from other starts everything looks like noise.
+    noise explains vanish, and the ridge vanishes with the residual. Start close to a fit, or with
+    `joint`: from other starts everything looks like noise.
 
     What it has learnt is ``state.memory.method``, a `Posterior`.
 
     Parameters
     ----------
     full : bool
-        Whether the whole covariances of rows are kept, and not only their diagonals. Better
-        for ranks above the true one and for few entries per row; it takes memory for
-        (n1 + n2) r² numbers.
+        Whether to keep full covariances of rows, not only their diagonals. This is better for ranks
+        above the true one and for few entries per row; it takes memory for (n1 + n2) r² numbers.
     columns : bool
-        Whether every column of X has a noise level of its own.
+        Whether every column of X has its own noise level.
     freedom : float, optional
         Degrees of freedom of Student's t distribution of the noise, for gross errors: 1 rejects
         the most. Normal noise by default.
@@ -85,7 +84,7 @@ class Variational:
         F, posterior, left = size.sweep(view, F, posterior)
         for done in (view, state.view):
             done.forget()  # before the residual of the new factors is formed
-        floor = max(floor, smallest(F.L) / epsilon(F.L))  # where the data are zero
+        floor = max(floor, smallest(F.L) / epsilon(F.L))  # if the data are zero
         if self.columns or self.freedom is not None:
             if not isinstance(problem, Observed):
                 raise TypeError("noise of columns and Student weights need an Observed problem")
@@ -105,7 +104,7 @@ class Variational:
         frozen = isinstance(problem, Observed) and not problem.loss.least_squares
         if isinstance(F.L, np.ndarray) or frozen:
             return posterior.balanced(F)
-        # one request for everything that is read from a device
+        # one request for everything read from a device
         if left is None or posterior.weight is not None or posterior.columns is not None:
             return posterior.balanced(F, state.view.moved(F).value)
         return posterior.balanced(F, 0.5 * left.residual)
@@ -131,7 +130,7 @@ def current(state: State) -> Posterior:
 
 
 def entry_variance(state: State, index: tuple[Array, Array]) -> Array:
-    """Return the variance that a posterior expects of new observations.
+    """Return the variance of new observations according to the posterior.
 
     Parameters
     ----------
@@ -179,21 +178,21 @@ def joint(
 ) -> Callable[[Problem], State]:
     """Return a start for `Variational`: random factors of the full rank, and their priors.
 
-    All columns begin alike, with priors that together explain a share of the variance of the
-    data; the rest is noise. The method then finds which of the columns the data support.
+    All columns start alike, with priors that together explain a share of the variance of the data;
+    the rest is noise. The method then finds which columns the data support.
 
     Parameters
     ----------
     rank : int
         An upper bound.
     share : float in (0, 1)
-        The part of the variance that is not noise: .5 for ratings, .99 and more where there is
-        little noise. It matters little if whole covariances are kept.
+        The share of the variance that is not noise: .5 for ratings, .99 or more if there is little
+        noise. It matters little with full covariances.
     start : LowRank or Bordered, optional
-        Says which offsets there are, and where they begin; its low-rank part is replaced.
+        Says which offsets there are, and where they start; its low-rank part is replaced.
     variance : float, optional
-        What the low-rank part and the noise explain together; by default the mean square of what
-        the offsets of `start` leave.
+        The variance of the low-rank part and the noise together; by default the mean square of the
+        residual of the offsets of `start`.
     rng : int or numpy.random.Generator
 
     Returns
@@ -235,7 +234,7 @@ def joint(
             left = 2 * float(value) / max(1, problem.size)
         left = max(left, 1e-300)
         each = math.sqrt(share * left / rank)
-        # L is solved for first, whatever it is
+        # L is solved first, so its values do not matter
         L, R = offsets.blocks
         blocks = (
             _columns(L, r, blank(L, rank)),
@@ -243,7 +242,7 @@ def joint(
         )
         F = offsets.with_blocks(blocks)
         first = Posterior.first(F, (1 - share) * left)
-        # offsets may be as large as what there is to explain
+        # offsets may be as large as the data
         prior = tuple(
             xp.concat(
                 [each + 0 * v[:rank], xp.where(v[rank:] > left, v[rank:], left + 0 * v[rank:])]
@@ -256,5 +255,5 @@ def joint(
 
 
 def _columns(B: Array, r: int, fresh: Array) -> Array:
-    """A block with other columns in place of its first r."""
+    """A block with its first r columns replaced."""
     return array_namespace(B).concat([fresh, B[:, r:]], axis=1)

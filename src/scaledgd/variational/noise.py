@@ -1,4 +1,4 @@
-"""What residual and uncertainty together say about the noise, and about gross errors."""
+"""Estimates of the noise, and of gross errors, from residual and uncertainty."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_noise(view: View, F: Rows, posterior: Posterior, unsure: Pair, floor: fl
 
 
 def noise_of(left: Left, posterior: Posterior, floor: float) -> Posterior:
-    """Return the posterior with one noise level, where what is left is known.
+    """Return the posterior with one noise level, from the remaining squares.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ def noise_of(left: Left, posterior: Posterior, floor: float) -> Posterior:
 
 
 def column_noise(problem: Observed, gains: Array, posterior: Posterior, floor: float) -> Posterior:
-    """Return the posterior with the noise of every column, where it is known what is left.
+    """Return the posterior with the noise of every column, from the explained squares.
 
     Parameters
     ----------
     problem : Observed
     gains : array of shape (n2,)
-        What a fit explains of the squares of every column, weighted as the posterior says.
+        The part of the squares of every column that a fit explains, weighted by the posterior.
     posterior : Posterior
     floor : float
         The least noise.
@@ -68,7 +68,7 @@ def column_noise(problem: Observed, gains: Array, posterior: Posterior, floor: f
     xp, y, plain = array_namespace(gains), problem.y, _plain(problem.operator)[0]
     whole = _column_sums(plain, y * y)
     squares = whole - (gains if posterior.columns is None else gains * posterior.columns)
-    # a difference, of which rounding leaves no more than this
+    # a difference, which rounding limits to this accuracy
     least = epsilon(y) * whole
     squares = xp.where(squares > least, squares, least)
     seen = _column_sums(plain, xp.ones_like(y))
@@ -88,8 +88,8 @@ def entry_noise(
 ) -> Posterior:
     """Return the posterior with the noise of every column, and with Student weights.
 
-    An entry of residual e and posterior variance s counts (ν + 1) / (ν + (e² + s) / σ²), where
-    σ² is the noise of its column (Student's t distribution with ν degrees of freedom).
+    An entry with residual e and posterior variance s has the weight (ν + 1) / (ν + (e² + s) / σ²),
+    where σ² is the noise of its column (Student's t distribution with ν degrees of freedom).
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ def entry_noise(
     floor : float
         The least noise.
     columns : bool
-        Whether every column has a noise of its own.
+        Whether every column has its own noise level.
     freedom : float, optional
-        ν; without it, all entries of a column count alike.
+        ν; without it, all entries of a column have equal weights.
     """
     operator, y = problem.operator, problem.y
     xp, (plain, worth) = array_namespace(y), _plain(operator)
@@ -126,7 +126,7 @@ def entry_noise(
 
 
 def _plain(operator: Operator) -> tuple[Operator, Array | None]:
-    """The operator without weights, and what every entry is worth."""
+    """The operator without weights, and the weight of every entry."""
     worth = None
     while isinstance(operator, Weighted):
         worth = operator.root**2 if worth is None else worth * operator.root**2
@@ -135,11 +135,11 @@ def _plain(operator: Operator) -> tuple[Operator, Array | None]:
 
 
 def _of_columns(squares: Array, seen: Array, floor: float) -> tuple[Array, Any]:
-    """The noise of every column relative to that of all, and that of all."""
+    """The relative noise of every column, and the common noise."""
     xp = array_namespace(squares)
     noise = xp.sum(squares) / xp.sum(seen)
     noise = xp.where(noise > floor, noise, xp.zeros_like(noise) + floor)
-    # a column with few entries has about the noise of the others
+    # the noise of a column with few entries is shrunk towards that of the others
     of_column = (squares + noise) / (seen + 1) / noise
     return xp.where(of_column > 1e-12, of_column, 1e-12 + 0 * of_column), on_host(noise)
 

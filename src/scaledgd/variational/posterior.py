@@ -1,4 +1,4 @@
-"""What is known about factors: the approximate posterior of their rows."""
+"""The approximate posterior of the rows of factors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Pair = tuple[Array, Array]
 Rows = LowRank | Bordered
 
 HOLD = 1e30
-"""A finite ridge that holds a column at zero."""
+"""A finite ridge that keeps a column at zero."""
 
 
 class Left(NamedTuple):
-    """What is left to explain: Σ w (e² + s) over entries of residual e and variance s, and Σ w.
+    """The remaining squares: Σ w (e² + s) over entries with residual e and variance s, and Σ w.
 
-    The sum of the squared residuals alone is kept, too.
+    The sum of the squared residuals alone is also kept.
     """
 
     squares: Any
@@ -34,8 +34,8 @@ class Left(NamedTuple):
 
     @classmethod
     def after(cls, sums: Sums, noise: Any, like: Array) -> Left:
-        """Return what is left after a block was solved for with some noise."""
-        # a difference, of which rounding leaves no more than this
+        """Return the remaining squares after solving a block with some noise level."""
+        # a difference, which rounding limits to this accuracy
         residual = larger(sums.after, epsilon(like) * sums.before)
         whole = residual + noise * sums.from_rows + sums.from_others
         return cls(whole, sums.seen, residual)
@@ -48,7 +48,7 @@ class Posterior:
     Parameters
     ----------
     noise : float or 0-d array
-        The variance of the noise. An array where reading it would make a device wait.
+        The variance of the noise; an array if reading it would make a device wait.
     prior : pair of arrays of shape (q_k,)
         The prior variance of every column of a block.
     variance : pair of arrays of shape (n_k, q_k)
@@ -60,7 +60,7 @@ class Posterior:
     columns : array of shape (n2,), optional
         The variance of the noise of every column of X, relative to `noise`.
     weight : array of the shape of the measurements, optional
-        How much every measurement counts, where gross errors are possible.
+        The weight of every measurement, if gross errors are possible.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Posterior:
 
     @classmethod
     def first(cls, F: Rows, noise: float) -> Posterior:
-        """Return the posterior to begin with: the factors as they are, without uncertainty.
+        """Return the initial posterior: the given factors, without uncertainty.
 
         Parameters
         ----------
@@ -99,17 +99,17 @@ class Posterior:
         return cls(noise, prior, (xp.zeros_like(F.L), xp.zeros_like(F.R)), nothing)
 
     def ridge(self, F: Rows, k: int, coverage: Ambient) -> Array:
-        """Return what is added to the Gram matrices of the rows of block k.
+        """Return the terms added to the Gram matrices of the rows of block k.
 
-        The prior; and, because the other block is not known exactly, its variance summed over
-        the entries of the row.
+        They are the prior and, because the other block is uncertain, its variance summed over the
+        entries of the row.
 
         Parameters
         ----------
         F : LowRank or Bordered
         k : int
         coverage : Ambient
-            How much every entry counts.
+            The weight of every entry.
 
         Returns
         -------
@@ -121,7 +121,7 @@ class Posterior:
         return self.penalty(k)[None, :] + xp.concat([unsure, border], axis=1)
 
     def penalty(self, k: int) -> Array:
-        """Return the ridge that the prior of block k asks for, one number per column.
+        """Return the ridge of the prior of block k, one number per column.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Posterior:
         """
         prior = self.prior[k]
         xp = array_namespace(prior)
-        # of a column without variance nothing is left, also where there is no noise
+        # a column without variance vanishes, even if there is no noise
         known = prior > self.noise / HOLD
         ridge = self.noise / xp.where(known, prior, xp.ones_like(prior))
         return xp.where(known, ridge, xp.zeros_like(ridge) + HOLD)
@@ -145,13 +145,13 @@ class Posterior:
         ----------
         F : LowRank or Bordered
         loss : 0-d array, optional
-            The loss of X, to be read from a device on the way.
+            The loss of X, to be read from a device along with the rest.
 
         Returns
         -------
         factors : LowRank or Bordered
         posterior : Posterior
-            That of the new factors; its noise is a number.
+            The posterior of the new factors; its noise is a number.
         """
         xp, r = array_namespace(F.L), F.rank
         if not r:
@@ -186,7 +186,7 @@ class Posterior:
                 _with_border(C[:, :r] @ (M * M), C[:, r:])
                 for C, M in zip(self.variance, turns, strict=True)
             )
-        # the sum is computed again before it is used
+        # the sum is recomputed before it is used
         noise, *known = numbers
         fresh = replace(self, prior=prior, variance=variance, covariance=covariance, noise=noise)
         return Found(F.with_blocks(turned), fresh, *known)
@@ -220,7 +220,7 @@ class Posterior:
 def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
     """Return T, its inverse, and a row with the squares of the moments of both blocks after it.
 
-    In NumPy: the matrices are r × r, and a device would wait for its decompositions anyway.
+    It uses NumPy: the matrices are r × r, and a device would wait for its decompositions anyway.
     """
     if not np.all(np.isfinite(first)) or not np.all(np.isfinite(second)):
         lost = np.full_like(first, np.nan)  # the loop reports it
@@ -237,7 +237,7 @@ def _balancing(first: Array, second: Array) -> tuple[Array, Array, Array]:
 
 
 def _with_border(M: Array, border: Array) -> Array:
-    """Return M with more columns; without a copy where there are none."""
+    """Return M with more columns, without a copy if there are none."""
     return array_namespace(M).concat([M, border], axis=1) if border.shape[1] else M
 
 
@@ -250,16 +250,16 @@ def products(coverage: Ambient, k: int, M: Array) -> Array:
 
 
 def positive(x: Array, least: float | None = None) -> Array:
-    """Return x with the least number, by default the smallest one, for what is not above it."""
+    """Return x with values raised to at least a positive bound, by default the smallest number."""
     xp = array_namespace(x)
     tiny = smallest(x) if least is None else least
     return xp.where(x > tiny, x, xp.zeros_like(x) + tiny)
 
 
 def not_negative(x: Array) -> Array:
-    """Return variances that were computed as differences, of which rounding may leave less than 0.
+    """Return variances that were computed as differences, which rounding may make negative.
 
-    What is not a number stays so.
+    NaN stays NaN.
     """
     xp = array_namespace(x)
     return xp.where(x < 0, xp.zeros_like(x), x)
@@ -284,7 +284,7 @@ def some(x: Array, chosen: list[int], axis: int) -> Array:
     """Return some slices of an array, in C order."""
     if isinstance(x, np.ndarray):
         return np.take(x, np.asarray(chosen, dtype=np.int64), axis=axis)
-    # a device copies neighbours at once much faster than one by one
+    # a device copies contiguous blocks much faster than single elements
     breaks = [k for k in range(1, len(chosen)) if chosen[k] != chosen[k - 1] + 1]
     ends = zip([0, *breaks], [*breaks, len(chosen)], strict=True)
     runs = [(chosen[a], chosen[b - 1] + 1) if b else (0, 0) for a, b in ends]

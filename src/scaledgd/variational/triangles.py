@@ -15,7 +15,7 @@ Places = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Triangle:
-    """Where the numbers of an upper triangle stand.
+    """Positions of the numbers of an upper triangle.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Triangle:
     rows, columns : integer arrays of shape (width (width + 1) / 2,)
         Of every number of the triangle.
     places : integer array of shape (width²,)
-        The number of the triangle that stands at each place of the square.
+        The index in the triangle of each position of the square.
     """
 
     width: int
@@ -43,7 +43,7 @@ class Triangle:
         return array_namespace(T).reshape(square, (-1, self.width, self.width))
 
     def counts(self, like: Array) -> Array:
-        """Return how often every number of the triangle stands in the square."""
+        """Return how often every number of the triangle occurs in the square."""
         twice = np.where(self.rows == self.columns, 1.0, 2.0)
         return array_namespace(like).asarray(twice, dtype=like.dtype, device=device(like))
 

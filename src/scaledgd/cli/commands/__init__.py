@@ -1,4 +1,4 @@
-"""The commands and their help. Each one imports what it needs only when it runs."""
+"""The commands and their help. Each command imports what it needs only when it runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .options import CleanOptions, CompleteOptions, Quiet, Seed, seed_in_range, 
 
 EXIT_CODES = (
     "Exit codes: 0 done (a fit that did not converge gives a warning); 1 unexpected failure; 2 bad "
-    "input or options, nothing written; 3 (clean) errors cannot be told from the rest, and no cell "
-    "was called an outlier; 130 interrupted. Errors are one line on stderr, beginning "
+    "input or options, nothing written; 3 (clean) errors could not be told from the rest, and no "
+    "cell was marked as an outlier; 130 interrupted. Errors are one line on stderr, beginning "
     "with 'scaledgd: error: '."
 )
 REPRODUCE_EXIT_CODES = (
@@ -73,11 +73,11 @@ def complete(options: CompleteOptions) -> None:
     """Fill the missing cells of a table, a tensor or a long file.
 
     Missing cells are empty, NA, NaN, null and the like, or not stored in a sparse matrix. All
-    other cells are preserved, byte for byte if text is written as text. Columns of text are
-    passed through, and so is a first column that numbers the rows. Delimiters, decimal commas,
-    thousands separators, units and percent signs are recognised, and a line says so. Cells are
-    filled with values that their column could hold; see --raw. An empty column stays empty; an
-    empty row is filled like a typical row. Arrays of order 3 and more are completed as tensors.
+    other cells are preserved, byte for byte in text files. Columns of text are passed through, and
+    so is a first column that numbers the rows. Delimiters, decimal commas, thousands separators,
+    units and percent signs are recognised, and a line says so. Filled values look like the rest of
+    their column; see --raw. An empty column stays empty; an empty row is filled like a typical row.
+    Arrays of order 3 and more are completed as tensors.
 
     A table is read twice in batches of rows, and needs memory for the rows of the fit (see
     --fit-rows). A long file needs memory for 16 bytes per line and for the fit. NPZ and Matrix
@@ -96,8 +96,8 @@ def clean(options: CleanOptions) -> None:
 
     OUT is FILE with the outliers replaced by estimates and the missing cells filled; all other
     cells are as they were. With --low-rank, OUT contains the low-rank part of all cells instead,
-    which is FILE without its noise. You need not know how many cells are wrong or by how much; up
-    to a third may be.
+    which is FILE without its noise. You need not know how many cells are wrong, or by how much; up
+    to a third may be wrong.
     """
     from .run import run
 
@@ -117,7 +117,7 @@ def demo(
     The data are hourly readings of 60 sensors in a water network, for two weeks. Single cells,
     outages of sensors and a blackout of all of them are hidden, filled by scaledgd, by column
     means, by linear interpolation and by two methods of scikit-learn, and compared with the true
-    values. A page with pictures is written and, if matplotlib is installed, a PNG beside it.
+    values. A page with pictures is written, and also a PNG if matplotlib is installed.
     """
     from .demo import run
 

@@ -34,7 +34,7 @@ LEVEL = 0.9
 SHOWN = 4
 """Sensors that are shown."""
 MARK = "scaledgd demo"
-"""What our pictures say of themselves."""
+"""Metadata of our pictures, by which they are recognised."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def demonstrate(seed: int = 0, watch: Callable[[str], None] = lambda method: Non
         watch(name)
         # BLAS threads slow matrices of this size down
         with threadpool_limits(1, "blas"), warnings.catch_warnings():
-            # of imputers that did not converge, and of rows without a value: the blackout
+            # about imputers that did not converge, and about the rows of the blackout
             for category in (ConvergenceWarning, sg.DataWarning):
                 warnings.simplefilter("ignore", category)
             since = time.perf_counter()
@@ -150,7 +150,7 @@ def demonstrate(seed: int = 0, watch: Callable[[str], None] = lambda method: Non
 
 
 def _hidden(shape: tuple[int, int], rng: np.random.Generator) -> dict[str, Array]:
-    """Single cells, outages of every sensor, and a blackout of all, that do not overlap."""
+    """Return single cells, outages of every sensor, and a blackout of all, without overlap."""
     rows, columns = shape
     single = rng.random(shape) < SINGLE
     outages, blackout = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
@@ -173,7 +173,7 @@ def _bounds(model: Any, hidden: Array) -> tuple[Array, Array]:
     return bounds
 
 
-# ---- methods of scikit-learn, as they come
+# ---- methods of scikit-learn, with default settings
 
 
 def _knn(table: Any) -> Array:
@@ -261,7 +261,7 @@ def _only(values: Array, which: Array, k: int) -> Array:
 
 
 def _with_ends(gaps: Array) -> Array:
-    """Gaps and the cells beside them, so that lines meet the readings."""
+    """Gaps and the adjacent cells, so that lines meet the readings."""
     wide = gaps.copy()
     wide[1:] |= gaps[:-1]
     wide[:-1] |= gaps[1:]
@@ -309,7 +309,7 @@ def _fit(found: Demonstration) -> report.Section:
 
 
 def draw(found: Demonstration, path: Path) -> None:
-    """Draw some sensors; the file says that scaledgd made it."""
+    """Draw some sensors; the metadata of the file say that scaledgd made it."""
     from matplotlib.figure import Figure
 
     from ...plots.drawing import BLACK, BLUE, SKY, VERMILION, time_axis
@@ -347,8 +347,8 @@ def run(out: Path, seed: int = 0, quiet: bool = False) -> None:
     Parameters
     ----------
     out : path
-        The page. With matplotlib there is a picture beside it, as PNG. Only what scaledgd
-        wrote is replaced.
+        The page. With matplotlib, a PNG is written beside it. Only files that scaledgd wrote are
+        replaced.
     seed : int
         Decides which cells are hidden.
     quiet : bool

@@ -29,7 +29,7 @@ Array = Any
 
 
 def check(options: TableOptions) -> None:
-    """Fail if options do not go with many files, or if files cannot be read or written."""
+    """Fail if options do not apply to many files, or if files cannot be read or written."""
     if not options.long:
         raise Failure("--cluster and --workers are for long files; give --long ROW,COLUMN,VALUE")
     if options.cluster is not None and options.workers is not None:
@@ -193,7 +193,7 @@ def _pairs(options: TableOptions, names: tuple[str, str, str]) -> Any:
 
 
 def _marks(options: TableOptions, path: Path) -> tuple[str, str]:
-    """Delimiter and decimal mark: those that were given, or those of the first file."""
+    """Delimiter and decimal mark: the given ones, or those of the first file."""
     files = _files(path)
     if not files:  # only the workers see them
         given = options.dialect()
@@ -205,7 +205,7 @@ def _marks(options: TableOptions, path: Path) -> tuple[str, str]:
 
 
 def _plausible(options: TableOptions, frame: Any, value: str) -> Plausible | None:
-    """What values the files hold; None if estimates are written as they are."""
+    """What values the files hold; None if raw estimates are written."""
     if options.raw:
         return None
     import dask
@@ -283,7 +283,7 @@ def _fitted(options: TableOptions, frame: Any, client: Any) -> tuple[Any, tuple[
 
 
 def _accuracy(fitted: Fitted, means: Any) -> Accuracy | None:
-    """How well the cells are predicted that were held out."""
+    """How well the held-out cells are predicted."""
     held, model = fitted.model._model.held, fitted.model
     if held is None or means is None:
         return None
@@ -328,7 +328,7 @@ def _write(
 
 
 def _asked(part: Any, names: tuple[str, str, str], labels: Any) -> tuple[Array, Array]:
-    """The rows and columns of what a part of the frame lacks; −1 for those that are not known."""
+    """Rows and columns of the missing cells of a part of the frame; −1 for unknown labels."""
     wanted = part[part[names[2]].isna().to_numpy()]
     i, j = (side.numbers(wanted[name]) for side, name in zip(labels, names[:2], strict=True))
     return i, j
@@ -352,7 +352,7 @@ def _filled(
     clip: Any,
     path: str,
 ) -> tuple[set[Any], set[Any]]:
-    """Write a part of the frame with its holes filled; return the labels that are not known."""
+    """Write a part of the frame with its holes filled; return the unknown labels."""
     value = names[2]
     at = np.flatnonzero(part[value].isna().to_numpy())
     wanted = part.iloc[at]

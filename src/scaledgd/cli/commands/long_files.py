@@ -1,7 +1,7 @@
 """``complete`` and ``clean`` for long files.
 
-Long files are read and written in batches and never made dense. Kept in memory are the numbers
-of the row and the column of each entry, four bytes each, and the values.
+Long files are read and written in batches and never made dense. Memory holds the row and column
+number of each entry, four bytes each, and the values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Array = Any
 
 PICTURE_CELLS = 200_000
-"""Number of estimates that a picture is made of."""
+"""Number of estimates in a picture."""
 
 
 def run(options: TableOptions) -> Summary:
@@ -266,7 +266,7 @@ class _Second:
             self.values.setdefault(title, []).append(part)
 
     def add_places(self, axes: Axes, wanted: Wanted, values: Array) -> None:
-        """Add the cells that are wanted of a long file."""
+        """Add the wanted cells of a long file."""
         if self.options.second is None:
             return
         assert wanted.codes is not None
@@ -297,7 +297,7 @@ def _picture_of_values(known: LocalObservations) -> Picture:
 
 
 def _picture_of_estimates(shape: tuple[int, ...], fitted: Fitted) -> Picture:
-    """Draw estimates of cells at random, as all of them would be too many."""
+    """Return estimates of a random sample of cells; all of them would be too many."""
     picture, rng = Picture(*shape), np.random.default_rng(0)
     i, j = (rng.integers(0, n, PICTURE_CELLS) for n in shape)
     picture.add_cells((i, j), fitted.at(i, j))
@@ -409,8 +409,7 @@ def _write_pairs(
 ) -> Wanted:
     """Write the pairs with their estimates, in a column called `name` if they have none.
 
-    Estimates that somebody asked for are not rounded: whole stars would put many items of a
-    user in no order.
+    These estimates are not rounded, because whole stars could not rank the items of a user.
     """
     unknown: tuple[set[Any], set[Any]] = (set(), set())
     count = 0

@@ -135,7 +135,7 @@ class TableOptions:
     outliers: Annotated[
         Path | None,
         typer.Option(
-            help="Write the outliers to this file: row (from 0), column, and the cell less the "
+            help="Write the outliers to this file: row (from 0), column, and the cell minus the "
             "low-rank part.",
             metavar="OUT2",
         ),
@@ -162,14 +162,14 @@ class TableOptions:
         Smooth,
         typer.Option(
             help="Whether neighbouring rows (or columns) are alike, as in time series; auto tries "
-            "it where rows have times or the data suggest it, and keeps what predicts held-out "
-            "cells better."
+            "it if rows have times or the data suggest it, and keeps what predicts held-out cells "
+            "better."
         ),
     ] = Smooth.auto
     date: Annotated[
         str | None,
         typer.Option(
-            help="The column of the times of the rows, by name or position from 1; none if there "
+            help="The column with the times of the rows, by name or position from 1; none if there "
             "is none. By default it is detected. It is written back unchanged.",
             metavar="COLUMN",
         ),
@@ -192,10 +192,10 @@ class TableOptions:
         bool,
         typer.Option(
             "--raw",
-            help="Write estimates as they are. By default they are values that the column could "
-            "hold: integers among integers, true or false among these, nothing negative where "
-            "nothing is, nothing outside a scale such as 1 to 5, and as many decimals as the "
-            "column has.",
+            help="Write raw estimates. By default filled values look like the rest of their "
+            "column: integers among integers, true or false among booleans, no negative value in "
+            "a column without one, nothing outside a scale such as 1 to 5, and as many decimals "
+            "as the column has.",
         ),
     ] = False
     only_outliers: Annotated[
@@ -222,8 +222,8 @@ class TableOptions:
     max_time: Annotated[
         float | None,
         typer.Option(
-            help="Seconds to fit, at most; the best fit until then is used. By default there is "
-            "no limit.",
+            help="Stop fitting after this many seconds and use the best fit so far. By default "
+            "there is no limit.",
             metavar="SECONDS",
         ),
     ] = None
@@ -284,7 +284,7 @@ class TableOptions:
     sheet: Annotated[
         str | None,
         typer.Option(
-            help="Which sheet of an Excel workbook; by default the first that is not empty.",
+            help="The sheet of an Excel workbook; by default the first that is not empty.",
             metavar="NAME",
         ),
     ] = None
@@ -293,7 +293,7 @@ class TableOptions:
         typer.Option(
             "--header/--no-header",
             help="Whether the first line holds column names. By default it does, unless all its "
-            "cells are numbers; equally spaced integers, such as 2001,2002,2003, are taken for "
+            "cells are numbers; equally spaced integers, such as 2001,2002,2003, are taken as "
             "names.",
             show_default=False,
         ),
@@ -314,9 +314,9 @@ class TableOptions:
             metavar="COLUMN",
         ),
     ] = None
-    array: Annotated[
-        str | None, typer.Option(help="Which array of an NPZ file.", metavar="NAME")
-    ] = None
+    array: Annotated[str | None, typer.Option(help="The array of an NPZ file.", metavar="NAME")] = (
+        None
+    )
     fit_rows: Annotated[
         int | None,
         typer.Option(
@@ -344,7 +344,7 @@ class TableOptions:
         typer.Option(help="The same with this many processes on this machine.", min=1, metavar="N"),
     ] = None
     force: Annotated[
-        bool, typer.Option("--force", help="Replace existing files, also FILE if it is OUT.")
+        bool, typer.Option("--force", help="Replace existing files, even FILE if it is OUT.")
     ] = False
     quiet: Quiet = False
     json: Annotated[bool, typer.Option("--json", help="Print the summary as one line of JSON.")] = (
@@ -357,12 +357,12 @@ class TableOptions:
 
     @property
     def is_long(self) -> bool:
-        """Whether the input is read as single cells, not as a table."""
+        """Whether the input is read as single cells instead of a table."""
         return bool(self.long) or self.predict is not None
 
     @property
     def in_parts(self) -> bool:
-        """Whether the input is many files, which several processes read."""
+        """Whether the input consists of many files, which several processes read."""
         return self.cluster is not None or self.workers is not None
 
     @property
@@ -408,7 +408,7 @@ class TableOptions:
         return Dialect(*self._marks(), self.header, tuple(self.missing or ()), thousands)
 
     def _marks(self) -> tuple[str, str]:
-        """The marks that were given; empty if they are to be found."""
+        """The given marks; empty if they are to be detected."""
         delimiter = _character("--delimiter", self.delimiter) if self.delimiter else ""
         return delimiter, _character("--decimal", self.decimal) if self.decimal else ""
 
@@ -446,8 +446,8 @@ class CleanOptions(TableOptions):
     center: Annotated[
         Side,
         typer.Option(
-            help="Offsets: none or columns; auto means columns, unless the cells that are no "
-            "outliers are reproduced without offsets, or the table is large."
+            help="Offsets: none or columns; auto means columns, unless the cells that are not "
+            "outliers can be reproduced without offsets, or the table is large."
         ),
     ] = Side.auto
     scale: Annotated[

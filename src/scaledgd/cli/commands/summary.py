@@ -1,4 +1,4 @@
-"""The result of a command: as lines for people, as facts for scripts, and for the report."""
+"""The result of a command: lines for people, facts for scripts, and data for the report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Summary:
     notes : list of str
         Warnings, such as empty columns.
     assumed : list of str
-        What was found by looking at the file, and how to override it.
+        What was detected in the file, and how to override it.
     also : dict
         Further facts for scripts.
     """

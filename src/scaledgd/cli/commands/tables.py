@@ -28,7 +28,7 @@ from .summary import Summary
 Array = Any
 
 SHOWN, WINDOW, MOST_KEPT = 4, 300, 100_000
-"""Columns that the report shows, rows of each, and rows that are kept for that."""
+"""Number of columns in the report, of rows of each, and of rows kept to choose them from."""
 ONE_DEVIATION = 0.6826894921370859
 """Probability that a normal variable is within one standard deviation of its mean."""
 
@@ -130,7 +130,7 @@ def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[
 
 
 def _fit(options: TableOptions, found: Survey, sample: Array, drawn: Array) -> Fitted:
-    """Fit the rows of the sample: those that have a value, and all if they have times."""
+    """Fit the rows of the sample that have a value, or all of them if they have times."""
     settings, data = options.settings(), sample
     if found.dates is None:
         data = sample[~np.all(np.isnan(sample.reshape(len(sample), -1)), axis=1)]
@@ -140,7 +140,7 @@ def _fit(options: TableOptions, found: Survey, sample: Array, drawn: Array) -> F
                     "--smooth rows needs the times of rows, or a fit of all of them; name the "
                     "column of times with --date, or raise --fit-rows"
                 )
-            # rows that were drawn at random are no neighbours
+            # rows drawn at random are not neighbours
             settings = replace(settings, smooth="none" if settings.smooth == "auto" else "columns")
         if options.robust and not np.isnan(data).any():
             return fits.clean(data, settings)
@@ -165,7 +165,7 @@ class _Rows:
     done: int = 0
 
     def estimated(self, X: Array, first: int, wanted: Array) -> Array:
-        """Return rows with estimates in those that are wanted, and others as they are.
+        """Return rows, with estimates in the wanted ones and the others unchanged.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class _Rows:
             if rows.any():
                 new[rows] = fitted.rows(X[rows], None if times is None else times[rows])
             return new
-        # a row is a function of its neighbours, with times also if it is empty
+        # a row depends on its neighbours; with times, even an empty row can be estimated
         here = known if dates is None else np.ones(len(X), dtype=bool)
         if not here.all():
             new[~here] = fitted.typical
@@ -249,7 +249,7 @@ class _Cells:
 
     @property
     def bare(self) -> bool:
-        """Whether estimates are written as they are."""
+        """Whether raw estimates are written."""
         options = self.options
         return options.raw or (options.robust and not options.only_outliers)
 
@@ -276,7 +276,7 @@ class _Cells:
             self.pictures.add(batch.first, X, estimates, with_outliers)
             changed = changed | wrong if self.options.only_outliers else np.ones_like(changed)
         if not self.bare and self.found.plausible is not None:
-            # what was observed stays, to the last digit
+            # observed values stay, to the last digit
             estimates = self.found.plausible.values(estimates)
             estimates = fitted._clipped(estimates)
         new = np.where(changed, estimates, X)
@@ -326,7 +326,7 @@ class _Pictures:
         if options.report is None:
             return
         if len(found.shape) == 2:
-            # where most is missing; where nothing is, anywhere
+            # where most cells are missing, or anywhere if none are
             most = np.argsort(-found.missing, kind="stable")[:SHOWN]
             spread = np.linspace(0, found.shape[1] - 1, SHOWN).astype(int)
             self._shown = sorted({*(most if found.missing.any() else spread).tolist()})

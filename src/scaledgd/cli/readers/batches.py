@@ -49,8 +49,7 @@ class TableReader(Protocol):
     missing_hint : str
         How missing cells can be marked, for messages.
     assumed, mixed : list of str
-        What was found by looking, and warnings about columns with several units; complete
-        after one pass.
+        What was detected, and warnings about columns with several units; complete after one pass.
     """
 
     path: Path

@@ -21,13 +21,13 @@ DATES = (
 )
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 FORMATS = ("ISO8601", *(d + c for d, c in itertools.product(DATES, CLOCKS)))
-"""Ways to write a time, without those of numbers alone."""
+"""Formats of times, except those that consist of digits only."""
 NUMBERS = ("%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y")
-"""Ways to write a time as a number. A column of numbers must be named to be read so."""
+"""Formats of times as numbers. A column of numbers is read as times only if it is named."""
 ISO = r"^\d{4}-\d{2}"
 DIGITS = r"\d.*\D.*\d{2}"
 LOOK = 100
-"""Cells that are looked at first."""
+"""Number of cells that are examined first."""
 MOST = 0.9
 """Share of those that must be times, for the column to hold times."""
 FIRST, LAST = np.datetime64("1678-01-01"), np.datetime64("2262-01-01")
@@ -44,7 +44,7 @@ class Dates:
     ----------
     column : int
     times : datetime64 array of shape (rows,)
-        UTC if the cells say how far from it they are.
+        UTC if the cells have UTC offsets.
     """
 
     column: int
@@ -64,7 +64,7 @@ class _Reading:
     ----------
     times : list of datetime64 arrays
     fault : str
-        Where the first cell is that is no time, in words.
+        Where the first cell is that is not a time, in words.
     """
 
     times: list[Any] = field(default_factory=list)
@@ -98,7 +98,7 @@ class DateFinder:
 
     def _add(self, batch: Any, j: int, cells: pa.Array) -> None:
         if j not in self._readings:
-            if batch.first:  # it became a column of text late: what was before is no time
+            if batch.first:  # it became a column of text late: the cells before are not times
                 self._rejected.add(j)
                 return
             self._readings[j] = {form: _Reading() for form in self._likely(cells)}
@@ -154,9 +154,9 @@ class DateFinder:
         return f"{where} has {'no time' if word is None else shown(word)}"
 
     def found(self) -> tuple[Dates | None, list[str]]:
-        """Return the times of the rows, and warnings about columns that hold almost some.
+        """Return the times of the rows, and warnings about columns that almost hold times.
 
-        A column that was named must hold times, each of them once.
+        A named column must hold times, without repetition.
         """
         complaints = [
             f"the column {name} holds times in several formats; it was passed through, and the "
@@ -192,7 +192,7 @@ def _settled(readings: list[_Reading]) -> tuple[Array | None, str]:
         times = np.sort(good[0])
         same = times[1:][times[1:] == times[:-1]]
         return None, f"{moment(same[0])} is repeated ({len(same)} repeated in all)"
-    # 03/04/2024 is in March or in April: the reading with the fewest kinds of steps is right
+    # 03/04/2024 is in March or in April: choose the reading with the fewest different steps
     steps = [len(np.unique(np.diff(np.sort(times)))) for times in distinct]
     best = [t for t, n in zip(distinct, steps, strict=True) if n == min(steps)]
     if any(not np.array_equal(best[0], other) for other in best[1:]):
@@ -201,7 +201,7 @@ def _settled(readings: list[_Reading]) -> tuple[Array | None, str]:
 
 
 def moment(time: Any) -> str:
-    """Return a time in words, without seconds and hours if it has none.
+    """Return a time as text, without seconds and hours if it has none.
 
     Examples
     --------

@@ -31,13 +31,13 @@ class Dialect:
     Attributes
     ----------
     delimiter, decimal : str
-        One character each; empty if they are to be found by looking at the file.
+        One character each; empty if they are to be detected.
     header : bool, optional
         Whether the first record holds names. None decides by its cells.
     missing : tuple of str
         Words for a missing cell, in addition to `MISSING`.
     thousands : str
-        The separator of thousands; empty finds it by looking, "none" means that there is none.
+        The separator of thousands; empty if it is to be detected, "none" if there is none.
 
     Examples
     --------

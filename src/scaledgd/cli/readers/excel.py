@@ -26,11 +26,11 @@ class Sheet:
     rows : list of list
         Values, without empty rows and without lines above the table.
     numbers : list of int
-        The row of the sheet, from 1, of each of them.
+        Their row numbers in the sheet, from 1.
     left : int
         Number of empty columns before the table.
     assumed : list of str
-        What was found by looking, and how to override it.
+        What was detected, and how to override it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Errors of opening and reading a file, and columns by name or position."""
+"""Errors when a file is opened or read, and columns by name or position."""
 
 from __future__ import annotations
 

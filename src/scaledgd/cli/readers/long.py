@@ -108,7 +108,7 @@ class LongText:
 
     @property
     def assumed(self) -> list[str]:
-        """What was found by looking, and how to override it."""
+        """What was detected, and how to override it."""
         found = list(self.file.assumed)
         if self.notation != PLAIN and self.at[2] is not None:
             name = shown(self.names[self.at[2]])

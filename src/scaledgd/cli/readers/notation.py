@@ -31,7 +31,7 @@ class Notation:
     Attributes
     ----------
     prefix, suffix : str
-        What stands before and after the digits, with its space.
+        The text before and after the digits, with its space.
     thousands : str
         The separator of thousands; empty if there is none.
     """
@@ -67,7 +67,7 @@ class Notation:
             joined = pc.replace_substring(words, pattern=self.thousands, replacement="")
             words = pc.if_else(whole, joined, words)
             if self.thousands == ".":
-                # what still has a point is no number where commas are decimal marks
+                # a cell that still has a point is not a number if commas are decimal marks
                 pointed = pc.match_substring(words, ".")
                 words = pc.if_else(pointed, pc.binary_join_element_wise(words, "?", ""), words)
         if decimal != ".":
@@ -106,7 +106,7 @@ def find_notation(cells: list[str], decimal: str) -> tuple[Notation | None, list
     notation : Notation or None
         None if the cells are not numbers in one notation.
     units : list of str
-        Two units or more, if the cells are numbers with unlike ones.
+        The units, if the cells are numbers with different ones.
 
     Examples
     --------

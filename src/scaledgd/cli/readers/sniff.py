@@ -1,4 +1,4 @@
-"""Find the delimiter and the decimal mark of delimited text by looking at its first lines."""
+"""Detect the delimiter and the decimal mark of delimited text from its first lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 DELIMITERS = ",;\t|"
 """Delimiters that are tried."""
 LINES = 50
-"""Number of lines that are looked at."""
+"""Number of lines that are examined."""
 CLEARLY = 0.8
 """The usual delimiter is kept if it explains this share of what the best one explains."""
 
@@ -26,7 +26,7 @@ NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", "
 
 @dataclass(frozen=True)
 class Marks:
-    """The delimiter and the decimal mark of a file, and which of them were found by looking."""
+    """The delimiter and the decimal mark of a file, and which of them were detected."""
 
     delimiter: str
     decimal: str
@@ -42,7 +42,7 @@ def look(lines: list[str], usual: str, delimiter: str, decimal: str) -> Marks:
     usual : str
         The usual delimiter of such files.
     delimiter, decimal : str
-        Marks that were given; empty if they are to be found.
+        The given marks; empty if they are to be detected.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def _is_title(row: list[str], width: int) -> bool:
 
 
 def _delimiter(lines: list[str], usual: str, decimal: str) -> str:
-    """The delimiter that makes rows of one length and most cells numbers or dates."""
+    """The delimiter that gives rows of one length with the most numbers or dates."""
     shares = {}
     for mark in (usual, *(c for c in DELIMITERS + " " if c != usual)):
         if mark == decimal:
@@ -118,7 +118,7 @@ def _delimiter(lines: list[str], usual: str, decimal: str) -> str:
 def _share(rows: list[list[str]]) -> float | None:
     """The share of cells that are numbers or dates; None if rows are not of one length."""
     if len(rows) < 2:
-        # a single line, which may be names: whatever splits it
+        # a single line, which may be names: any delimiter that splits it
         return 0.0 if rows and len(rows[0]) > 1 else None
     width, count = Counter(len(row) for row in rows[1:]).most_common(1)[0]
     if width < 2 or count < len(rows) - 1 or len(rows[0]) not in (width, width - 1):

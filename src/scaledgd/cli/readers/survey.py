@@ -30,7 +30,7 @@ CELL_BYTES = 450
 MEMORY_SHARE = 0.5
 """Share of the free memory that a fit may take."""
 FEWEST_LINES = 10
-"""Number of lines from which on a table may look like a long file."""
+"""Smallest number of lines of a table that may look like a long file."""
 ENOUGH_ROWS = 200_000
 """Number of rows of a fit, unless there are many columns. More would hardly change it."""
 INDEX_NAMES = ("", "index", "id", "unnamed: 0")
@@ -38,7 +38,7 @@ INDEX_NAMES = ("", "index", "id", "unnamed: 0")
 IDENTIFIER = re.compile(
     r"(?i:(.*[\s_.-])?(id|uuid|plz|zip|zip[\s_-]?code|post(al)?[\s_-]?code))|.*[a-z]I[dD]"
 )
-"""Usual names of columns of integers that are no measurements."""
+"""Usual names of columns of integers that are not measurements."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +64,11 @@ class Survey:
     dates : Dates, optional
         The times of the rows; their column is among those passed through.
     notes : list of str
-        Warnings about columns that hold almost times.
+        Warnings about columns that almost hold times.
     assumed : list of str
-        Which columns were taken for identifiers.
+        Which columns were taken as identifiers.
     plausible : Plausible, optional
-        What values the used columns take; of a tensor, all of its entries.
+        What values the used columns hold; for a tensor, all of its entries.
     index : int, optional
         The column that names the rows, if it was given.
     """
@@ -162,8 +162,8 @@ def survey(
 def refuse_long(table: TableReader, batch: Any) -> None:
     """Fail if a table has one value per line, with the names of its row and column.
 
-    So look the rows of a file of three to five columns whose first two have few names, each
-    many times, but no pair of them twice, and whose third holds numbers.
+    Such a file has three to five columns. The first two have few names, each of which occurs many
+    times, but no pair twice. The third holds numbers.
     """
     cells = [table.cells_of(batch, j) for j in range(2)] if len(table.names) in (3, 4, 5) else []
     rows = len(batch.values)
@@ -178,7 +178,7 @@ def refuse_long(table: TableReader, batch: Any) -> None:
                 return
         codes.append(column.dictionary_encode())
     sizes = [len(code.dictionary) for code in codes]
-    # a name of an axis stands in several lines, and a grid of names has few empty places
+    # a name occurs in several lines, and few pairs of the grid of names are missing
     if min(sizes) < 2 or any(2 * n > rows for n in sizes):
         return
     first, second = (code.indices.to_numpy(zero_copy_only=False) for code in codes)
@@ -207,8 +207,8 @@ def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) ->
             names = [table.names[j] for j in sorted(identifiers)]
             which = f"{'column' if len(names) == 1 else 'columns'} {listed(names)}"
             assumed.append(
-                f"{which}: taken for identifiers by name, and passed through (give another name "
-                "to measurements)"
+                f"{which}: taken as identifiers by name, and passed through (rename columns of "
+                "measurements)"
             )
         index |= identifiers
     numeric = [j for j in range(len(table.names)) if j not in table.text_columns | index]

@@ -34,7 +34,7 @@ Array = Any
 BLOCK_BYTES = 1 << 24
 """Number of bytes read at once."""
 SAMPLE_BYTES = 1 << 18
-"""Number of bytes that are looked at first, or a line if it is longer."""
+"""Number of bytes that are examined first, or a line if it is longer."""
 RECORD_LIMIT = 1 << 28
 """Number of bytes of a record, at most. A longer one has an unclosed quotation mark."""
 
@@ -46,7 +46,7 @@ UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 def _same_byte(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Let a byte that an encoding leaves undefined stand for itself, in both directions."""
+    """Map bytes that an encoding leaves undefined to themselves, in both directions."""
     if isinstance(error, UnicodeDecodeError):
         return "".join(map(chr, error.object[error.start : error.end])), error.end
     assert isinstance(error, UnicodeEncodeError)
@@ -179,11 +179,11 @@ class TextFile:
     Attributes
     ----------
     encoding : str
-        UTF-8, or what the file is written in. Blocks are UTF-8 in any case.
+        The encoding of the file. Blocks are always UTF-8.
     dialect : Dialect
-        With the marks that were found.
+        With the detected marks.
     assumed : list of str
-        What was found by looking, for messages.
+        What was detected, for messages.
     names : list of str
         Names of the columns; "1", "2", … if there is no header.
     header : bool
@@ -430,7 +430,7 @@ def _locate_cells(data: bytes, delimiter: str) -> _Cells | None:
 
 @contextlib.contextmanager
 def _open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open a file; yield it decompressed, and as it is on disk."""
+    """Open a file; yield the decompressed stream, and the file on disk."""
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -474,8 +474,8 @@ def _is_header(records: list[list[str]], dialect: Dialect) -> bool:
     """Return whether the first record holds names.
 
     Words are names. Equally spaced integers such as 2001, 2002, 2003 are names too, unless the
-    integers of the second record are also equally spaced. A date or a number with decimals is
-    no name, if the cell below it is such a value too.
+    integers of the second record are also equally spaced. A date or a number with decimals is not a
+    name if the cell below it is such a value, too.
     """
     first = dialect.normalised(pa.array(records[0]))
     if not bool(are_numbers(first).all()):

@@ -42,7 +42,7 @@ class TextTable:
     Attributes
     ----------
     notations : dict
-        How numbers are written, by column, where they are not plain.
+        How numbers are written, for columns in which they are not plain.
     """
 
     order = 2
@@ -63,7 +63,7 @@ class TextTable:
 
     @property
     def assumed(self) -> list[str]:
-        """What was found by looking, and how to override it."""
+        """What was detected, and how to override it."""
         found = list(self.file.assumed)
         by_notation: dict[Notation, list[str]] = {}
         for j, notation in sorted(self.notations.items()):
@@ -109,7 +109,7 @@ class TextTable:
         try:
             cells = block.cells(plain)
             if self.dialect.decimal != "." and pc.any(pc.match_substring(cells, ".")).as_py():
-                raise pa.ArrowInvalid("points are no decimal marks here")
+                raise pa.ArrowInvalid("points are not decimal marks here")
             floats = to_floats(self.dialect.normalised(cells))
             values[:, plain] = floats.reshape(len(block), -1)
         except pa.ArrowInvalid:
@@ -145,7 +145,7 @@ class TextTable:
         if not numbers and pc.sum(booleans).as_py() == words:
             self.boolean_columns.add(j)
         elif self._has_notation(j, raw):
-            pass  # its numbers are read with those of other such columns
+            pass  # its numbers are read together with those of other such columns
         elif numbers >= words or self._numbers_seen[j]:
             refuse_word(self.file, block, j, cells, ~good, self._alternative(j))
         else:
@@ -154,7 +154,7 @@ class TextTable:
         return np.nan
 
     def _has_notation(self, j: int, cells: pa.Array) -> bool:
-        """Find out how the numbers of a column are written."""
+        """Detect how the numbers of a column are written."""
         distinct = cells.drop_null().unique().view(pa.binary()).to_pylist()[:LOOK]
         words = [word.decode(errors="replace") for word in distinct]
         notation, units = find_notation(words, self.dialect.decimal)
@@ -257,9 +257,9 @@ class TextTable:
 
 
 LOOK = 2000
-"""Number of distinct cells that are looked at to find out how numbers are written."""
+"""Number of distinct cells that are examined to find out how numbers are written."""
 MOST_UNITS = 4
-"""Numbers with more units than that are taken for text."""
+"""Numbers with more units than this are taken as text."""
 
 
 def refuse_word(

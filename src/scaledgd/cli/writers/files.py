@@ -1,4 +1,4 @@
-"""Output files: what may be written where, and files that appear only when they are complete."""
+"""Output files: checks of their names, and files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def replacing(option: str, path: Path) -> Iterator[IO[bytes]]:
     The file is compressed if the name ends with .gz. It keeps the permissions of the file that
     it replaces.
     """
-    from ... import files  # needs NumPy, which takes long to import
+    from ... import files  # needs NumPy, which is slow to import
 
     try:
         files.clear(path)
@@ -88,8 +88,7 @@ def open_outputs(
 ) -> Iterator[tuple[IO[bytes], IO[bytes] | None, IO[bytes] | None]]:
     """Open the output, and the files of outliers and of intervals if there are any.
 
-    They are opened before the work begins, so that a place that cannot be written is reported
-    at once.
+    They are opened before the work begins, so that errors are reported at once.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(replacing("-o", out))

@@ -23,7 +23,7 @@ TABLE_ROWS = 12
 LEVEL = 0.9
 """Level of the intervals that are shown."""
 RISE = 1 + 1e-9
-"""A loss that grows by more than this factor, which is that of rounding, is not shown."""
+"""Largest growth of a loss that rounding explains; a loss that grows more is not shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,7 @@ class Series:
     x : array of shape (rows,)
         Times or numbers of rows.
     kept, filled, wrong : float arrays of shape (rows,)
-        Cells that stayed, new values, and what stood where an outlier was replaced; NaN
-        elsewhere.
+        Kept cells, new values, and outliers that were replaced; NaN elsewhere.
     lower, upper : float arrays of shape (rows,)
         Intervals of new values.
     """
@@ -119,7 +118,7 @@ def _series(summary: Summary, series: list[Series]) -> Any:
         name = summary.names[s.column]
         charts.append(report.Chart(name, "time" if timed else "row", name, shown))
     text = report.Text(
-        "The columns with the most new cells, and the rows where most of these are. A new "
+        "The columns with the most new cells, and the rows with most of these. A new "
         f"reading would lie in its band with a probability of {LEVEL:.0%}."
     )
     return report.Section("Some columns", text, report.Beside(*charts))
@@ -189,16 +188,15 @@ def _accuracy(summary: Summary, accuracy: Accuracy) -> Any:
         if summary.fitted.apart
         else "the fit did not see them."
     )
-    text = [f"{len(accuracy.truth):,} cells that are known were hidden and predicted: {how}"]
+    text = [f"{len(accuracy.truth):,} known cells were hidden and predicted: {how}"]
     if summary.fitted.standardised:
         text.append(
-            "Columns have unlike units, so errors of all columns together are given in standard "
+            "Columns have different units, so errors over all columns are given in standard "
             "deviations of the columns (sd)."
         )
     if accuracy.rmse > 0.95 * accuracy.plain_rmse:
         text.append(
-            "The fit predicts hardly better than column means: the columns say little "
-            "about each other."
+            "The fit is hardly better than column means: the columns say little about each other."
         )
     drawn = np.random.default_rng(0).permutation(len(accuracy.truth))[:600]
     truth, estimate = (accuracy.common(x)[drawn] for x in (accuracy.truth, accuracy.estimate))
@@ -272,7 +270,7 @@ def _pictures(summary: Summary) -> Any:
     for title, picture in summary.pictures.items():
         bounds: dict[str, Any] = {"low": low, "high": high}
         if title == "outliers":
-            # a few huge ones would make all others white
+            # a few huge values would make all others white
             sizes = np.abs(picture.means[np.nan_to_num(picture.means) != 0])
             most = float(np.quantile(sizes, 0.9)) if sizes.size else 1.0
             bounds = {"low": -most, "high": most, "diverging": True}
@@ -281,7 +279,7 @@ def _pictures(summary: Summary) -> Any:
         maps.append(
             _map(title, picture.means, picture, summary.names, summary.times, unit=unit, **bounds)
         )
-    note = "Where the table is large, a dot is the mean of several cells."
+    note = "In a large table, a dot is the mean of several cells."
     if not summary.counts:
         note += " Values are standard deviations (sd) above or below the mean of their column."
     return report.Section("Before and after", report.Text(note), report.Beside(*maps))
@@ -326,8 +324,8 @@ def spectrum_chart(model: Any) -> Any:
 def descent_chart(model: Any) -> Any:
     """Return a chart of the loss of the last stage.
 
-    None if the loss does not fall everywhere: where a prior is learnt as well, it may rise while
-    the fit improves.
+    None if the loss rises anywhere: if a prior is learnt as well, it may rise while the fit
+    improves.
     """
     history = model.history_
     last = [r for r in history if r["stage"] == history[-1]["stage"]] if history else []

@@ -1,4 +1,4 @@
-"""Write a table or a tensor batch by batch, in the format that the suffix asks for."""
+"""Write a table or a tensor batch by batch, in the format that the suffix names."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TextPatcher:
     places : list of int or None
         Decimal places of the used columns; None writes all digits.
     rewritten : boolean array of shape (used columns,)
-        Columns whose cells are all written again: booleans that now contain estimates.
+        Columns whose cells are all rewritten: booleans that now contain estimates.
     """
 
     file: IO[bytes]
@@ -85,7 +85,7 @@ class TextPatcher:
 
     @cached_property
     def _plain(self) -> bool:
-        """Whether the shortest way to write a number is that of all columns."""
+        """Whether all columns use the shortest way to write a number."""
         table, used = self.table, self.used.tolist()
         special = table.notations.keys() | table.boolean_columns
         return not special & set(used) and all(

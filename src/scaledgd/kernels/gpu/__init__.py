@@ -1,4 +1,4 @@
-"""Kernels for CUDA tensors, in Triton: nothing but PyTorch has to be installed.
+"""Kernels for CUDA tensors, in Triton, which comes with PyTorch.
 
 `sorting` prepares entries, `systems` solves the small systems of rows, `passes` has the other loops
 over entries, and `backend` is what `scaledgd.kernels` picks.

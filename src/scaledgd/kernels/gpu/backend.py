@@ -1,4 +1,4 @@
-"""The backend of CUDA tensors; what it has no kernel for is left to PyTorch."""
+"""The backend of CUDA tensors; PyTorch does what it has no kernel for."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .systems import (
 Array = Any
 
 WIDEST = {torch.float32: 128, torch.float64: 64}
-"""Largest system that is solved on the chip."""
+"""Width of the largest system that is solved on the chip."""
 
 WIDE_CORE = 256
 """Largest product of the two smaller ranks of a core whose entries are computed on the chip."""
@@ -53,7 +53,7 @@ PROGRAMS = 16
 
 
 class Shape(NamedTuple):
-    """How programs work: entries at a time, warps, programs per processor, loads in flight."""
+    """Launch configuration: entries at a time, warps, programs per processor, loads in flight."""
 
     entries: int
     warps: int
@@ -79,21 +79,21 @@ STORED = 2**30
 """Bytes of wide systems that are stored at a time."""
 
 DOUBTS = torch.float32
-"""The type of variances, of which sums are needed with less precision than what is solved for."""
+"""The type of variances, whose sums need less precision than the solutions."""
 
 RANGE = 12
 """Binary logarithm of the largest number in a column that is split into halves.
 
-Half precision reaches to 2^15, and its smallest numbers are as fine as 2^-24: of a number that is
-2^-13 of the largest one there are still 22 bits.
+Half precision reaches 2^15, with a smallest spacing of 2^-24, so a number that is 2^-13 times the
+largest one still has 22 bits.
 """
 
 LEAST = {torch.float32: 1e-6, torch.float64: 1e-14}
-"""Least pivot of a system, whose diagonal is 1."""
+"""Least pivot of a system with unit diagonal."""
 
 
 def suits(*arrays: Array | None) -> bool:
-    """Return whether the kernels can work on arrays: of one real type, none of them empty."""
+    """Return whether the kernels accept arrays: of one real type, none empty."""
     kinds = {x.dtype for x in arrays if x is not None}
     whole = all(x.numel() and not x.requires_grad for x in arrays if x is not None)
     return whole and (kinds == {torch.float32} or kinds == {torch.float64})
@@ -116,12 +116,12 @@ def _power(q: int, least: int = 16) -> int:
 
 
 def _warps(numbers: int) -> int:
-    """Return the warps of a program that holds so many numbers per array."""
+    """Return the number of warps of a program with so many numbers per array."""
     return min(8, max(1, numbers // 1024))
 
 
 def _padded(x: Array, width: int) -> Array:
-    """Return a contiguous copy with columns of zeros up to some width."""
+    """Return a contiguous copy, padded with columns of zeros to some width."""
     if x.shape[1] == width:
         return x.contiguous()
     found = x.new_zeros((x.shape[0], width))
@@ -169,7 +169,7 @@ class Gpu(Torch):
 
 
 def _invert(systems: Array, count: int, Q: int) -> None:
-    """Invert the first of some stored systems in place, but for 2 on their diagonals."""
+    """Invert the first of some stored systems in place, up to 2 on their diagonals."""
     how, precise = ELIMINATED[Q], _precision(systems)
     inverses = systems.new_empty((count, BLOCK, BLOCK))
     least = LEAST[systems.dtype]
@@ -198,8 +198,8 @@ def _kth_smallest(x: Array, k: int) -> Array:
 
 
 def _tucker_values(modes: tuple[Array, ...], index: Index, core: Array, y: Array | None) -> Array:
-    """Return the entries of a Tucker decomposition of order 3, less y."""
-    # the core absorbs the factor of largest rank, which leaves the least per entry
+    """Return the entries of a Tucker decomposition of order 3, minus y."""
+    # the core absorbs the factor of largest rank, which leaves the least work per entry
     lead = max(range(3), key=lambda k: core.shape[k])
     j, k = (n for n in range(3) if n != lead)
     small = torch.moveaxis(mode_product(core, modes[lead], lead), lead, 0).contiguous()
@@ -216,10 +216,10 @@ def _tucker_values(modes: tuple[Array, ...], index: Index, core: Array, y: Array
 
 
 class GpuPattern(ArrangedPattern):
-    """Entries, sorted by each of their modes when that is first needed."""
+    """Entries, sorted by each of their modes when first needed."""
 
     lead = 0
-    """The mode that residuals are computed along."""
+    """The mode along which residuals are computed."""
 
     def sorted_by(self, mode: int) -> Sorted:
         return Sorted.by(self.index, self.shape, mode)
@@ -228,7 +228,7 @@ class GpuPattern(ArrangedPattern):
         return None if x is None else self.entries(mode).arranged(x)
 
     def rest(self) -> None:
-        # both orders are needed for what a model says about rows and columns
+        # both orders are needed for the uncertainty of rows and columns
         self._known = []
 
     def parts(self) -> int:
@@ -260,7 +260,7 @@ class GpuPattern(ArrangedPattern):
     ) -> tuple[Array, Array | None, Array | None]:
         """Return squares and sums per row, and the residual in the order of the mode.
 
-        An M of one row stands for as many as there are.
+        An M with one row is repeated as often as needed.
         """
         entries, n, q = self.entries(mode), self.shape[mode], M.shape[1]
         M = M.contiguous()
@@ -391,7 +391,7 @@ class GpuPattern(ArrangedPattern):
         numbers: tuple[Any, ...],
         flags: tuple[Any, ...],
     ) -> Array:
-        """Launch a kernel for all rows of a mode; return what programs have added up in total."""
+        """Launch a kernel for all rows of a mode; return the total of the programs' sums."""
         entries, shape = self.entries(mode), SHAPES[Q]
         work, wide = entries.work(Q), Q > BLOCK
         pieces = like.new_empty((work.rows.shape[0], kept_of_piece(Q)))
@@ -554,7 +554,7 @@ class GpuPattern(ArrangedPattern):
         table, second, combining = design.M if isinstance(design, Rows) else None, 0, None
         first, terms = 0, 0
         if table is None:
-            # the core absorbs the factor of largest rank, which leaves the least to combine
+            # the core absorbs the factor of largest rank, so that least is left to combine
             first = max((0, 1), key=lambda j: design.modes[j].shape[1])
             second = 1 - first
             core = design.core.reshape(-1, *(M.shape[1] for M in design.modes))
@@ -611,14 +611,14 @@ class GpuPattern(ArrangedPattern):
 
 
 class SortedPattern(GpuPattern):
-    """Entries that came sorted by one of their modes.
+    """Entries that are already sorted by one of their modes.
 
     Parameters
     ----------
     entries : Sorted
     mode : int
     index : pair of arrays
-        Made when they are asked for.
+        Made on demand.
     shape : tuple of int
     """
 
@@ -633,7 +633,7 @@ class SortedPattern(GpuPattern):
 
 
 def _with(root: Array | None, kept: Array | None, dtype: Any) -> Array | None:
-    """Return roots of weights, 0 for what is not kept."""
+    """Return roots of weights, 0 for entries that are not kept."""
     if kept is None:
         return root
     return kept.to(dtype) if root is None else root * kept

@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def values_at(i, j, A, B, y, out, m, Q: tl.constexpr, q, E: tl.constexpr, LESS: tl.constexpr):
-    """Write the entries of A Bᵀ at (i, j), less y."""
+    """Write the entries of A Bᵀ at (i, j), minus y."""
     k = tl.arange(0, Q)
     e = tl.program_id(0).to(tl.int64) * E + tl.arange(0, E)
     live = e < m
@@ -52,8 +52,8 @@ def row_sums(
 ):
     """Add up w v over the entries of every row, where v are rows of M, `stride` apart.
 
-    The w are given, or ones, or what x v differs from y by; then their squares are summed too,
-    and they can be kept.
+    The w are given, or ones, or the residuals x v − y; in that case their squares are summed, too,
+    and they can be stored.
     """
     k = tl.arange(0, Q)
     inside = k < q
@@ -127,7 +127,7 @@ def tucker_values(
     E: tl.constexpr,
     LESS: tl.constexpr,
 ):
-    """Write Σ small[lead, s, t] A[i, s] B[j, t], less y."""
+    """Write Σ small[lead, s, t] A[i, s] B[j, t], minus y."""
     s = tl.arange(0, P)
     t = tl.arange(0, Q)
     e = tl.program_id(0).to(tl.int64) * E + tl.arange(0, E)
@@ -204,7 +204,7 @@ def core_sums(
 def counts_below(x, size, prefix, shift, out, B: tl.constexpr, SINGLE: tl.constexpr):
     """Count how many magnitudes are below prefix + (j + 1) 2^shift, for j < 16.
 
-    As integers, which order numbers that are not negative as they order themselves.
+    They are compared as integers, which order nonnegative numbers in the same way.
     """
     j = tl.arange(0, 16).to(tl.int64)
     one = j * 0 + 1

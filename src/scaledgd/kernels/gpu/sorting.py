@@ -10,14 +10,14 @@ import torch
 Array = Any
 
 PIECE = 2048
-"""Entries at most that one program goes through; longer rows are cut."""
+"""Largest number of entries that one program processes; longer rows are cut."""
 
 SMALL = 2**31 - 1
-"""Largest number of entries whose order is kept in 32 bits."""
+"""Largest number of entries whose order is stored in 32 bits."""
 
 
 class Work(NamedTuple):
-    """How the rows of a mode are shared out: whole rows, pieces of long rows, and long rows.
+    """How the rows of a mode are distributed: whole rows, pieces of long rows, and long rows.
 
     `single` are the rows of one piece, the longest first. `rows`, `begins` and `ends` say where
     the pieces of the `long` rows are; those of the k-th of these are first[k] .. first[k + 1] − 1.
@@ -79,7 +79,7 @@ class Sorted:
         return values.contiguous() if self.order is None else values[self.order]
 
     def measured(self, values: Array) -> Array:
-        """Return per-entry values that are in this order as the entries came."""
+        """Return per-entry values in the original order."""
         if self.order is None:
             return values
         found = torch.empty_like(values)
@@ -87,7 +87,7 @@ class Sorted:
         return found
 
     def work(self, width: int) -> Work:
-        """Return how rows are shared out where systems have some width."""
+        """Return how rows are distributed for systems of some width."""
         piece = PIECE * max(1, width // 32)
         if piece not in self._work:
             self._work[piece] = self._shared_out(piece)

@@ -1,13 +1,13 @@
 """The small systems of rows on a GPU: formed, inverted and solved without leaving the chip.
 
-A program goes through the entries of a row in blocks, adds up their system in registers, and
-inverts it there. Systems wider than `BLOCK` are too large for that: one kernel forms and stores
-them, others eliminate a block of columns at a time, and the first one goes on from the inverse.
+A program reads the entries of a row in blocks, sums their system in registers, and inverts it
+there. Systems wider than `BLOCK` are too large for that: one kernel forms and stores them, others
+eliminate a block of columns at a time, and the first one continues from the inverse.
 
-Gram matrices of single-precision data are summed by tensor cores, each product by three of numbers
-in half precision, or of TF32 where entries have weights: both are nearly full precision. Gradients
-are summed in full precision, and rows are not solved for but moved: by the inverse times the
-gradient. So rounding in a system changes how fast a fit converges, and not where it ends.
+Gram matrices of single-precision data are summed by tensor cores. Every product is made of three
+products in half precision, or in TF32 if entries have weights; both are nearly full precision.
+Gradients are summed in full precision, and a row is updated by the inverse times the gradient. So
+rounding in a system affects how fast a fit converges, but not where it ends.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SINGLE, PIECES, LONG = 0, 1, 2
 """What a launch does: solves rows of one piece, sums pieces of long rows, or solves these."""
 
 WHOLE, FORM, FINISH = 0, 1, 2
-"""Stages: systems are solved at once; or formed and stored, and used once they are inverted."""
+"""Stages: systems are solved at once, or formed and stored, and used after inversion."""
 
 NUMBERS = 5
 """Sums per row: squares before and after, weights, variance from the rows and from the others."""
 
 EXTRA = 8
-"""Room for single numbers in what is kept of a piece."""
+"""Number of scalars stored for a piece."""
 
 
 BLOCK = 32
@@ -33,18 +33,17 @@ BLOCK = 32
 
 
 def kept_of_piece(q: int) -> int:
-    """Return how many numbers are kept of a piece of a long row, or of a wide system.
+    """Return how many numbers are stored for a piece of a long row, or for a wide system.
 
-    They are in the order G, g, u, a, d and single numbers, where G is the Gram matrix, g the
-    gradient, u the sum of the variances, a the last column of G where there is a border, and d
-    the diagonal of G.
+    They are in the order G, g, u, a, d and scalars, where G is the Gram matrix, g the gradient, u
+    the sum of the variances, a the last column of G if there is a border, and d the diagonal of G.
     """
     return q * q + 4 * q + EXTRA
 
 
 @triton.jit
 def pivots(systems, found, first, count, Q: tl.constexpr, N: tl.constexpr, least):
-    """Invert the N columns and rows from the first one on, of every system."""
+    """Invert N columns and rows of every system, starting with the first one."""
     W: tl.constexpr = Q * Q + 4 * Q + 8
     n = tl.arange(0, N)
     same = n[:, None] == n[None, :]
@@ -63,9 +62,9 @@ def pivots(systems, found, first, count, Q: tl.constexpr, N: tl.constexpr, least
 def eliminate(
     systems, inverses, first, count, Q: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Sweep N columns of every system, from the first one on, whose pivots are inverted.
+    """Sweep N columns of every system, whose pivots are already inverted.
 
-    By the symmetric sweep operator, where 2 is added to each diagonal entry on the way.
+    This is the symmetric sweep operator, which adds 2 to each diagonal entry on the way.
     """
     W: tl.constexpr = Q * Q + 4 * Q + 8
     k = tl.arange(0, Q)
@@ -79,7 +78,7 @@ def eliminate(
         C = tl.where(k[:, None] == first + n[None, :], C - 1.0, C)
         D = tl.dot(C, P, input_precision=PRECISION, out_dtype=A.dtype)
         A -= tl.dot(D, tl.trans(C), input_precision=PRECISION, out_dtype=A.dtype)
-        tl.debug_barrier()  # what others read is written from here on
+        tl.debug_barrier()  # from here on, writes are read by other programs
         tl.store(at + k[:, None] * Q + k[None, :], A)
 
 
@@ -87,8 +86,8 @@ def eliminate(
 def _inverse_by_columns(A, Q: tl.constexpr, least):
     """Return the inverse of a positive matrix with a diagonal of ones, in registers.
 
-    By the symmetric sweep operator, where 2 is added to each diagonal entry on the way: a
-    rank-one update per column.
+    This is the symmetric sweep operator, a rank-one update per column, which adds 2 to each
+    diagonal entry on the way.
     """
     k = tl.arange(0, Q)
     for i in range(Q):
@@ -103,7 +102,7 @@ def _inverse_by_columns(A, Q: tl.constexpr, least):
 
 @triton.jit
 def _solved(G, unit, least, STAGE: tl.constexpr, Q: tl.constexpr):
-    """Return a system in units where its diagonal is 1, or the inverse of one in these units."""
+    """Return a system scaled to unit diagonal, or the inverse of one scaled back."""
     k = tl.arange(0, Q)
     eye = k[:, None] == k[None, :]
     if STAGE == 2:
@@ -117,7 +116,7 @@ def _solved(G, unit, least, STAGE: tl.constexpr, Q: tl.constexpr):
 
 @triton.jit
 def _vectors(other, second, M, C, e, live, Q: tl.constexpr, TERMS: tl.constexpr):
-    """Return the vectors of entries, and where they are: rows of M, or combinations of TERMS."""
+    """Return the vectors of entries, and their positions: rows of M, or combinations of TERMS."""
     k = tl.arange(0, Q)
     j = tl.load(other + e, mask=live, other=0).to(tl.int64)
     if TERMS == 0:
@@ -149,7 +148,7 @@ def _reach(item, row, starts, begins, ends, first, KIND: tl.constexpr):
 
 @triton.jit
 def _stored(at, G, g, u, a, d, corner, edge, squares, seen, spill, Q: tl.constexpr):
-    """Store a system and what belongs to it."""
+    """Store a system and its other sums."""
     k = tl.arange(0, Q)
     tl.store(at + k[:, None] * Q + k[None, :], G)
     tl.store(at + Q * Q + k, g)
@@ -166,7 +165,7 @@ def _stored(at, G, g, u, a, d, corner, edge, squares, seen, spill, Q: tl.constex
 
 @triton.jit
 def _summed(pieces, begin, end, Q: tl.constexpr):
-    """Return what the pieces of a long row add up to."""
+    """Return the sums over the pieces of a long row."""
     W: tl.constexpr = Q * Q + 4 * Q + 8
     T: tl.constexpr = pieces.dtype.element_ty
     k = tl.arange(0, Q)
@@ -222,7 +221,7 @@ def _added(
     GIVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Return what some entries of a row add up to.
+    """Return the sums over some entries of a row.
 
     `halves` has powers of 2 that bring the columns of M into the range of half precision.
     """
@@ -329,7 +328,7 @@ def update(
     GIVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Solve for rows x of x Mᵀ + own givenᵀ, where M and given are uncertain.
+    """Solve rows x of x Mᵀ + own givenᵀ, where M and given are uncertain.
 
     M has shape (n, Q), padded with zeros, and so has U, the variances of its rows in some units.
     The last column of a system may be a border, which is the first column of `beside`, followed by
@@ -475,10 +474,10 @@ def step(
     SPREAD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Solve for what rows are off their solutions by, where v is orthonormal in the mean.
+    """Solve for the distance of rows from their solutions, with v orthonormal on average.
 
     `turn` holds the coordinates; `ridge` has one row for all (RIDGE 1) or one each (RIDGE 2), in
-    coordinates as they came. Without MEASURED the right-hand side is `target`.
+    the original coordinates. Without MEASURED the right-hand side is `target`.
     """
     k = tl.arange(0, Q)
     eye = k[:, None] == k[None, :]
@@ -510,8 +509,8 @@ def step(
         elif STAGE != 2:
             if not MEASURED:
                 g = tl.load(target + row * Q + k)
-            # relative to the data: the ridge of a column that vanishes is huge, and must not
-            # hold the others
+            # relative to the data: the ridge of a vanishing column is huge, and must not affect the
+            # others
             size = tl.max(unit, axis=0)
             little = jitter * tl.where(size > 1e-12, size, 1.0)
             if RIDGE > 0:
