@@ -89,6 +89,10 @@ class Count:
     unit: str = "relative error"
 
 
+USUAL = Count()
+"""How iterations are counted in most items."""
+
+
 def kappa_item(
     name: str,
     source: str,
@@ -98,7 +102,7 @@ def kappa_item(
     *,
     kappas: Sequence[float] = (1, 2, 5, 10, 20),
     quick_kappas: Sequence[float] | None = None,
-    count: Count = Count(),  # noqa: B008 (frozen)
+    count: Count = USUAL,
     further: Callable[[Rows], list[Claim]] | None = None,
 ) -> Item:
     """Make an item from one sweep over κ or several.
