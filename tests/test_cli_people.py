@@ -436,6 +436,13 @@ def test_words_for_true_and_false_are_filled(fine):
     assert pd.read_csv("out.csv")["ok"].isin(["Y", "N"]).all()
 
 
+def test_spaces_in_names_do_not_split_them(fine):
+    ratings = [f"u{i},film {j},{(i + j) % 5 + 1}.0" for i in range(9) for j in range(7) if i != j]
+    write("in.csv", "\n".join(["user,film,stars", *ratings, "u0,film 0,"]) + "\n")
+    facts = fine("complete", "in.csv", "--long", "user,film,stars", "-o", "out.csv", *PLAIN)
+    assert (facts["shape"], facts["filled"]) == ([9, 7], 1)
+
+
 def test_times_in_several_formats_are_named(run):
     write("in.csv", GOOD["dates in several formats"][1])
     _, _, err = run("complete", "in.csv", "-o", "out.csv", *QUICK)

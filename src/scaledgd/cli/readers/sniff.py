@@ -102,8 +102,10 @@ def _is_title(row: list[str], width: int) -> bool:
 def _delimiter(lines: list[str], usual: str, decimal: str) -> str:
     """The delimiter that makes rows of one length and most cells numbers or dates."""
     shares = {}
+    # names that the usual delimiter splits are not split at spaces, as those of films are
+    named = bool(lines) and usual in lines[0] and bool(re.search(r"[^\W\d_]", lines[0]))
     for mark in (usual, *(c for c in DELIMITERS + " " if c != usual)):
-        if mark == decimal:
+        if mark == decimal or (mark == " " and named):
             continue
         rows = split(lines, mark)
         share = _share(rows[lines_above(rows) :] if rows else rows)
