@@ -24,6 +24,8 @@ LEVEL = 0.9
 """Level of the intervals that are shown."""
 RISE = 1 + 1e-9
 """A loss that grows by more than this factor, which is that of rounding, is not shown."""
+FALL = 0.5
+"""A loss that ends above this share of its first value has hardly fallen, and is not shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,12 +329,14 @@ def descent_chart(model: Any) -> Any:
     """Return a chart of the loss of the last stage.
 
     None if the loss does not fall everywhere: where a prior is learnt as well, it may rise while
-    the fit improves.
+    the fit improves. None, too, if it hardly falls: then the stages before did the work.
     """
     history = model.history_
     last = [r for r in history if r["stage"] == history[-1]["stage"]] if history else []
     loss = np.asarray([record["value"] for record in last], dtype=float)
     if len(loss) < 3 or not loss[0] > 0 or np.any(loss[1:] > RISE * loss[:-1]):
+        return None
+    if loss[-1] > FALL * loss[0]:
         return None
     curve = report.Curve("loss", [r["t"] for r in last], np.maximum(loss / loss[0], 1e-32))
     return report.Chart(
