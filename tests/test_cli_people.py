@@ -95,7 +95,8 @@ GOOD = {
         "in.csv", plain(";", form="{:.2f} €").replace(".", ","), (), "the unit '€'", r"\d\d,\d\d €"
     ),
     "true minus signs": (
-        "in.csv", plain(form="−{:.1f} °C"), (), "the unit '°C'", r"-\d\d\.\d °C",
+        "in.csv", plain(form="−{:.1f} °C"), (), "the unit '°C' and true minus signs",
+        r"−\d\d\.\d °C",
     ),
     "no names": ("in.csv", plain().split("\n", 1)[1], (), "", r"\d\d\.\d\d"),
     "dates without names": (
@@ -177,6 +178,87 @@ GOOD = {
     "a delimiter at the end": (
         "in.csv", plain().replace("\n", ",\n"), (), "", r"\d\d\.\d\d"
     ),
+    "dates with days of the week": (
+        "in.csv", lines(dated(cells(Y), '"%a, %d %b %Y %H:%M"'), names=["day", *NAMES]), (), "",
+        r"\d\d\.\d\d",
+    ),
+    "months": (
+        "in.csv", lines(
+            [[f"{('Jan', 'Apr', 'Jul', 'Oct')[i % 4]}-{20 + i // 4}", *r]
+             for i, r in enumerate(cells(Y))], names=["month", *NAMES],
+        ), (), "", r"\d\d\.\d\d",
+    ),
+    "dates and times of day": (
+        "in.csv", lines(
+            dated([r[:1] + r for r in cells(Y)], "%d/%m/%Y,%H.%M.%S"),
+            names=["Date", "Time", "again", *NAMES],
+        ), (), "the dates and the times of day", r"\d\d\.\d\d",
+    ),
+    "seconds since 1970": (
+        "in.csv", lines(
+            [[str(1_709_510_400 + 900 * i), *r] for i, r in enumerate(cells(Y))],
+            names=["timestamp", *NAMES],
+        ), (), "--date timestamp reads them as times", r"\d\d\.\d\d",
+    ),
+    "codes with leading zeros": (
+        "in.csv", lines(
+            [[*r, f"{7919 * i % 1000:05d}"] for i, r in enumerate(cells(Y))],
+            names=[*NAMES, "station"],
+        ), (), "taken as identifiers by leading zeros", r"\d\d\.\d\d",
+    ),
+    "long numbers of orders": (
+        "in.csv", lines(
+            [[str(900_719_925_474_099_300 - 7 * i), *r] for i, r in enumerate(cells(Y))],
+            names=["order", *NAMES],
+        ), (), "or by length", r"\d\d\.\d\d",
+    ),
+    "a total": (
+        "in.csv", lines(
+            [*([f"p{i}", *r] for i, r in enumerate(cells(Y))), ["Total:", *["600.00"] * 6]],
+            names=["who", *NAMES],
+        ), (), "the last rows are totals", r"\d\d\.\d\d",
+    ),
+    "means and no end of line": (
+        "in.csv", lines(
+            [*([str(i), *r] for i, r in enumerate(cells(Y))), ["Sum", *["600.00"] * 6],
+             ["Mean", *["20.00"] * 6]], names=["", *NAMES],
+        )[:-1], (), "the last rows are totals", r"\d\d\.\d\d",
+    ),
+    "yes and no": (
+        "in.csv", lines(
+            [[*r, "Yes" if i % 3 else "No"] for i, r in enumerate(cells(Y))], names=[*NAMES, "ok"]
+        ), (), "'Yes' and 'No' are read as true and false", r"\d\d\.\d\d",
+    ),
+    "negative in brackets": (
+        "in.csv", lines([[c if v > 20 else c and f"({c})" for c, v in zip(*r, strict=True)]
+                         for r in zip(cells(Y), X, strict=True)], names=list(NAMES)),
+        (), "brackets where they are negative", r"\d+\.\d\d|\(\d+\.\d\d\)",
+    ),
+    "losses in dollars": (
+        "in.csv", lines([[f'"(${c})"' if c else "" for c in r] for r in cells(BIG, "{:,.2f}")]),
+        (), "commas between thousands, the unit '$' and brackets", r'"\(\$\d,\d\d\d\.\d\d\)"',
+    ),
+    "dollars by name": (
+        "in.csv", plain(form="USD {:.2f}"), (), "the unit 'USD'", r"USD \d\d\.\d\d"
+    ),
+    "spaces that do not break": (
+        "in.csv", lines([[f"\u00a0{c}\u200b" if c else "\u00a0" for c in r] for r in cells(Y)]),
+        (), "", r"\d\d\.\d\d",
+    ),
+    "all cells in quotes": (
+        "in.csv", lines([[f'"{c}"' for c in r] for r in cells(Y)]), (), "", r'"\d\d\.\d\d"'
+    ),
+    "errors of formulas": (
+        "in.csv", plain().replace(",,", ",#DIV/0!,").replace(",,", ",#VALUE!,"), (), "",
+        r"\d\d\.\d\d",
+    ),
+    "colons for missing": (
+        "in.tsv", plain("\t").replace("\t\t", "\t: \t").replace("\t\t", "\t..\t"), (), "",
+        r"\d\d\.\d\d",
+    ),
+    "padded with spaces": (
+        "in.csv", lines([[f" {c:>8} " for c in r] for r in cells(Y)]), (), "", r"\d\d\.\d\d"
+    ),
     "a word for missing": (
         "in.csv", plain().replace(",,", ",-999.00,").replace(",,", ",-999.00,"),
         ("--missing", "-999"), "", r"\d\d\.\d\d",
@@ -184,6 +266,8 @@ GOOD = {
 }  # fmt: skip
 
 
+EMPTY = ("", "NA", "-", "-999.00", ":", "..", "#DIV/0!", "#VALUE!")
+BLANKS = ' "\u00a0'
 ENCODINGS = {"Latin-1": "latin-1", "umlauts in cells": "cp1252", "UTF-16": "utf-16"}
 
 
@@ -206,7 +290,7 @@ def test_files_that_are_filled(run, name):
     with open("out" + file[2:], "rb") as f:
         after = f.read().decode(encoding)
     marks = {"semicolons": ";", "tabs": "\t", "vertical bars": "|", "spaces": " "}
-    mark = marks.get(note, ",")
+    mark = "\t" if name == "colons for missing" else marks.get(note, ",")
     semicolons = ("decimal commas", "German thousands", "euros", "umlauts", "a line for Excel")
     if name.startswith(semicolons) and '"' not in before:
         mark = ";"
@@ -219,7 +303,7 @@ def test_files_that_are_filled(run, name):
     filled = []
     for i, (a, b) in enumerate(zip(old, new, strict=True)):
         for x, y in zip(a, b, strict=True):
-            if x.strip() in ("", "NA", "-", "-999.00") and i > 2 * above and y != x:
+            if x.strip(BLANKS) in EMPTY and i > 2 * above and y != x:
                 filled.append(y)
             else:
                 assert x == y
@@ -244,8 +328,23 @@ BAD = {
         "in.csv", lines([[f"{i} kg" if i % 3 == 1 else f"{i}", f"{i}"] for i in range(20)]), (),
         ["'1 kg'", "in all of its cells or in none"],
     ),
-    "negative in brackets": (
-        "in.csv", plain().replace("\n", "\n(3.50),1,2,3,4,5\n", 1), (), ["'(3.50)'", "as -3.50"]
+    "a bracket that is not closed": (
+        "in.csv", plain().replace("\n", "\n(3.50,1,2,3,4,5\n", 1), (), ["'(3.50'", "holds numbers"]
+    ),
+    "a second table": ("in.csv", plain() + plain(), (), ["line 32 repeats the names"]),
+    "margins of error": (
+        "in.csv", plain(form="{:.1f} ± 0.1"), (), ["± 0.1' in column 's0' is not read as a number"]
+    ),
+    "thousands as K and M": (
+        "in.csv", lines([[c + "KM"[i % 2] for c in r] for i, r in enumerate(cells(X))]), (),
+        ["columns 's0', 's1', 's2', 's3' and 2 more", "('K', 'M')", "one unit"],
+    ),
+    "a date that has no time of day": (
+        "in.csv", lines(
+            [["2024-03-04", "" if i == 3 else f"{i % 24:02d}:{i:02d}", *r]
+             for i, r in enumerate(cells(Y))],
+            names=["date", "time", *NAMES],
+        ), ("--date", "date"), ["2024-03-04 is repeated", "--date none"],
     ),
     "one row": ("in.csv", "a,b,c\n1,,3\n", (), ["only columns without any value"]),
     "one column": ("in.csv", "a\n1\n\n3\n", (), ["single column"]),
@@ -300,6 +399,48 @@ def test_empty_lines_at_the_end_stay_empty(fine):
     assert facts["shape"] == [30, 6]
     assert facts["filled"] == np.isnan(Y).sum()
     assert Path("out.csv").read_bytes().endswith(b"\r\n" + b",,,,,\r\n" * 3)
+
+
+def test_dates_and_times_of_day_are_joined(fine):
+    write("in.csv", GOOD["dates and times of day"][1])
+    facts = fine("complete", "in.csv", "-o", "out.csv", *QUICK)
+    assert (facts["date"], facts["passed_through"]) == ("Date", ["Date", "Time"])
+
+
+@pytest.mark.parametrize("form", ["seconds", "milliseconds", "spreadsheet"])
+def test_numbers_that_count_times_are_read_where_they_are_named(form):
+    import pyarrow as pa
+
+    from scaledgd.cli.readers.dates import COUNTS, FORMATS, NUMBERS, read_times
+
+    hours = np.datetime64("2024-03-04T18") + np.arange(30)
+    seconds = hours.astype("datetime64[s]").astype(int)
+    words = {
+        "seconds": seconds,
+        "milliseconds": 1000 * seconds,
+        "spreadsheet": seconds / 86400 + 25569,  # days since 1899-12-30
+    }[form]
+    cells = pa.array([str(word) for word in words])
+    readings = [read_times(cells, f) for f in (*FORMATS, *NUMBERS, *COUNTS) if f != "ISO8601"]
+    good = [times for times in readings if not np.isnat(times).any()]
+    assert len(good) == 1, "no other format can read them"
+    assert abs(good[0] - hours).max() < np.timedelta64(1, "ms")
+
+
+def test_words_for_true_and_false_are_filled(fine):
+    said = ["", *("Y" if v > 20 else "N" for v in X[1:, 0])]
+    rows = [[*r, s] for r, s in zip(cells(X), said, strict=True)]
+    write("in.csv", lines(rows, names=[*NAMES, "ok"]))
+    facts = fine("complete", "in.csv", "-o", "out.csv", *PLAIN)
+    assert facts["filled"] == 1
+    assert pd.read_csv("out.csv")["ok"].isin(["Y", "N"]).all()
+
+
+def test_spaces_in_names_do_not_split_them(fine):
+    ratings = [f"u{i},film {j},{(i + j) % 5 + 1}.0" for i in range(9) for j in range(7) if i != j]
+    write("in.csv", "\n".join(["user,film,stars", *ratings, "u0,film 0,"]) + "\n")
+    facts = fine("complete", "in.csv", "--long", "user,film,stars", "-o", "out.csv", *PLAIN)
+    assert (facts["shape"], facts["filled"]) == ([9, 7], 1)
 
 
 def test_times_in_several_formats_are_named(run):

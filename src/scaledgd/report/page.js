@@ -24,8 +24,8 @@
   const colour = (k) => `var(--c${k % 8})`;
 
   // ---- axes
-  const linearTicks = (low, high, most) => {
-    const rough = (high - low) / Math.max(most, 1);
+  const linearTicks = (low, high, most, least = 0) => {  // least: the smallest step
+    const rough = Math.max(least, (high - low) / Math.max(most, 1));
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = power * [1, 2, 5, 10].find((m) => m * power >= rough);
     const ticks = [];
@@ -45,7 +45,8 @@
           if (at >= low - 1e-9 && at <= high + 1e-9) ticks.push([at, shown(m * 10 ** k)]);
         }
       }
-      return ticks;
+      if (ticks.length > 1) return ticks;
+      return linearTicks(10 ** low, 10 ** high, most).map(([v, label]) => [Math.log10(v), label]);
     }
     const step = Math.max(1, Math.ceil(span / most));
     const plain = low >= -3 && high <= 4;
@@ -149,7 +150,9 @@
       const box = { x: left, y: top, width: width - left - right, height: height - top - bottom };
       clip.append(element("rect", box));
       svg.append(clip);
-      const ticksX = (data.times ? timeTicks : data.logx ? logTicks : linearTicks)(x0, x1, Math.max(3, width / 90));
+      const whole = points.every((p) => Number.isInteger(p[0]));  // numbers of components, iterations
+      const ticksX = (data.times ? timeTicks : data.logx ? logTicks : linearTicks)(x0, x1,
+        Math.max(3, width / 90), whole ? 1 : 0);
       const ticksY = (data.logy ? logTicks : linearTicks)(y0, y1, Math.max(3, height / 45));
       for (const [v, label] of ticksX) {
         svg.append(element("line", { class: "grid", x1: px(v), x2: px(v), y1: top, y2: height - bottom }));

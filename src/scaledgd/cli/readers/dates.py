@@ -17,6 +17,7 @@ Array = Any
 DATES = (
     *("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d"),
     *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
+    *("%a, %d %b %Y", "%a %d %b %Y", "%a %b %d %Y", "%b %Y", "%b-%Y", "%B %Y", "%b-%y"),
     *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y"),
 )
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
@@ -24,6 +25,14 @@ FORMATS = ("ISO8601", *(d + c for d, c in itertools.product(DATES, CLOCKS)))
 """Formats of times, except those that consist of digits only."""
 NUMBERS = ("%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y")
 """Formats of times as numbers. A column of numbers is read as times only if it is named."""
+COUNTS = {
+    "seconds": (1e8, 1.9e9, "s", "unix"),
+    "milliseconds": (5e11, 1.9e12, "ms", "unix"),
+    "spreadsheet days": (20_000, 80_000, "D", "1899-12-30"),
+}
+"""Counts of time: smallest and largest number, unit and origin. They must be named, too."""
+TIMES_OF_DAY = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%H.%M.%S", "%I:%M %p", "%I:%M:%S %p")
+"""Formats of times of day, for tables with the date in another column."""
 ISO = r"^\d{4}-\d{2}"
 DIGITS = r"\d.*\D.*\d{2}"
 LOOK = 100
@@ -45,10 +54,13 @@ class Dates:
     column : int
     times : datetime64 array of shape (rows,)
         UTC if the cells have UTC offsets.
+    clock : int, optional
+        The column of the times of day, if they are not in the column of dates.
     """
 
     column: int
     times: Array
+    clock: int | None = None
 
     @property
     def seconds(self) -> Array:
@@ -73,6 +85,12 @@ class _Reading:
     def whole(self) -> Array:
         return np.concatenate(self.times)
 
+    def joined(self, clock: _Reading) -> _Reading:
+        """Dates with the times of day of another column."""
+        of_day = clock.whole()
+        fault = self.fault or ("a time of day is missing" if np.isnat(of_day).any() else "")
+        return _Reading([self.whole() + (of_day - of_day.astype("datetime64[D]"))], fault)
+
 
 class DateFinder:
     """Read the columns that may hold times, batch by batch.
@@ -89,12 +107,19 @@ class DateFinder:
         self._readings: dict[int, dict[str, _Reading]] = {}
         self._rejected: set[int] = set()
         self._several: list[str] = []
+        self._clocks: dict[int, dict[str, _Reading]] = {}
 
     def add(self, batch: Any) -> None:
         """Read rows."""
         columns = self._table.text_columns if self._wanted is None else {self._wanted}
         for j in sorted(columns - self._rejected):
             self._add(batch, j, self._table.cells_of(batch, j))
+        for j in self._table.text_columns:
+            if not batch.first:
+                cells = self._table.cells_of(batch, j)
+                self._clocks[j] = {f: _Reading() for f in _forms(cells, TIMES_OF_DAY)}
+            for form, reading in self._clocks.get(j, {}).items():
+                reading.times.append(read_times(self._table.cells_of(batch, j), form))
 
     def _add(self, batch: Any, j: int, cells: pa.Array) -> None:
         if j not in self._readings:
@@ -118,17 +143,7 @@ class DateFinder:
         """The formats in which most of the first cells can be read."""
         if is_time(cells.type):
             return [""]
-        sample = cells.drop_null()[:LOOK]
-        if not len(sample):
-            return []
-        known = FORMATS if self._wanted is None else (*FORMATS, *NUMBERS)
-        found = []
-        for form in known:
-            if form == "ISO8601" and not (pc.sum(pc.match_substring_regex(sample, ISO)).as_py()):
-                continue
-            if np.mean(~np.isnat(read_times(sample, form))) >= MOST:
-                found.append(form)
-        return found
+        return _forms(cells, FORMATS if self._wanted is None else (*FORMATS, *NUMBERS, *COUNTS))
 
     def _in_several_formats(self, cells: pa.Array) -> bool:
         """Whether most of the first cells are times, but not in one format."""
@@ -170,6 +185,11 @@ class DateFinder:
             times, complaint = _settled(list(readings.values()))
             if times is not None:
                 return Dates(j, times), []
+            for clock, of_day in self._clocks.items():
+                both = [a.joined(b) for a in readings.values() for b in of_day.values()]
+                times = _settled(both)[0] if both else None
+                if times is not None:
+                    return Dates(j, times, clock), []
             if self._wanted is not None:
                 raise Failure(
                     f"{self._table.path}: {complaint} in column {name}; repair it, or give "
@@ -180,6 +200,21 @@ class DateFinder:
                 "the rows have no times"
             )
         return None, complaints[:1]
+
+
+def _forms(cells: pa.Array, known: tuple[str, ...]) -> list[str]:
+    """The formats in which most of the first cells can be read."""
+    sample = cells.drop_null()[:LOOK]
+    if is_time(cells.type) or not len(sample):
+        return []
+    if not pc.any(pc.match_substring_regex(sample, r"\d")).as_py():
+        return []
+    iso = bool(pc.any(pc.match_substring_regex(sample, ISO)).as_py())
+    return [
+        form
+        for form in known
+        if (iso or form != "ISO8601") and np.mean(~np.isnat(read_times(sample, form))) >= MOST
+    ]
 
 
 def _settled(readings: list[_Reading]) -> tuple[Array | None, str]:
@@ -227,7 +262,7 @@ def read_times(cells: pa.Array, form: str) -> Array:
     cells : pyarrow.Array
         Of text, or of times if the format is empty.
     form : str
-        "ISO8601", or codes as those of `datetime.strptime`.
+        "ISO8601", codes as those of `datetime.strptime`, or one of `COUNTS`.
 
     Examples
     --------
@@ -242,6 +277,12 @@ def read_times(cells: pa.Array, form: str) -> Array:
         import pandas as pd
 
         words = pd.Series(cells.to_pylist(), dtype=object)
-        read = pd.to_datetime(words, format=form, errors="coerce", utc=True)
+        if form in COUNTS:
+            low, high, unit, origin = COUNTS[form]
+            counts = pd.to_numeric(words, errors="coerce")
+            counts = counts.where((counts >= low) & (counts <= high))
+            read = pd.to_datetime(counts, unit=unit, origin=origin, errors="coerce", utc=True)
+        else:
+            read = pd.to_datetime(words, format=form, errors="coerce", utc=True)
         times = read.dt.tz_localize(None).to_numpy().astype("datetime64[us]")
     return np.where((times >= FIRST) & (times < LAST), times, np.datetime64("NaT"))

@@ -13,14 +13,21 @@ import pyarrow.compute as pc
 
 Array = Any
 
+ERRORS = ("#N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!")
+"""What a formula without a result shows in a spreadsheet."""
 MISSING = (
     "",
-    *("#N/A", "#NA", "<NA>", "N/A", "n/a", "NA", "na", "NaN", "nan", "NAN", "-nan", "-NaN"),
+    *("#NA", "<NA>", "N/A", "n/a", "NA", "na", "n.a.", "N.A.", "NaN", "nan", "NAN", "-nan", "-NaN"),
     *("NULL", "null", "Null", "None", "none", "#N/A N/A", "1.#QNAN", "-1.#IND"),
-    *("-", "--", "–", "—", "?", "."),
+    *("missing", "Missing", "MISSING", "n.d.", "N.D."),
+    *("-", "--", "–", "—", "?", ".", "..", "...", "…", ":"),
+    *ERRORS,
 )
 """Words for a missing cell."""
-BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
+BOOLEANS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"))
+"""Words for true and false, in lower case."""
+BLANK = " \t\r\n\u00a0\u202f\u200b\ufeff"
+"""What is stripped from cells that are not ASCII: also spaces that cannot be seen."""
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 
 
@@ -74,6 +81,9 @@ class Dialect:
     def trimmed(self, cells: pa.Array) -> pa.Array:
         """Strip cells, and set missing ones to null."""
         cells = pc.ascii_trim_whitespace(cells)
+        if not pc.all(pc.string_is_ascii(cells)).as_py():
+            with contextlib.suppress(pa.ArrowInvalid):  # it is no UTF-8
+                cells = pc.utf8_trim(cells, BLANK)
         return pc.if_else(pc.is_in(cells, value_set=self._missing_words), None, cells)
 
     def normalised(self, cells: pa.Array) -> pa.Array:

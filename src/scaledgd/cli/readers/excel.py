@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..failures import Failure, cause, listed, shown
-from .dialect import Dialect
+from .dialect import ERRORS, Dialect
 from .text_table import TextTable
 
 
@@ -155,10 +155,6 @@ def as_text(sheet: Sheet, decimal: str) -> bytes:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerows([_word(value, decimal) for value in row] for row in sheet.rows)
     return text.getvalue().encode()
-
-
-ERRORS = ("#N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!")
-"""What a formula without a result shows; such cells count as missing."""
 
 
 def _word(value: Any, decimal: str) -> str:

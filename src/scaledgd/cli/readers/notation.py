@@ -1,4 +1,4 @@
-"""Numbers with thousands separators, units, percent and currency signs, read and written."""
+"""Numbers with separators, units, percent, currency and unusual minus signs, read and written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .sniff import MONEY
+
 Array = Any
 
 SEPARATORS = ",.'’ \u00a0\u202f"
 CELL = re.compile(
-    r"(?P<sign>[-+−]?)\s*(?P<prefix>[€$£¥]?)\s*(?P<inner>[-+−]?)"
+    rf"(?P<open>\(?)(?P<sign>[-+−]?)\s*(?P<prefix>{MONEY}?)\s*(?P<inner>[-+−]?)"
     r"(?P<number>\d[\d.,'’ \u00a0\u202f]*\d|\d|\.\d+)(?P<power>[eE][-+]?\d+)?"
     r"(?P<space>[ \u00a0\u202f]?)"
-    r"(?P<suffix>%|‰|[€$£¥]|°\s?[A-Za-z]?|[A-Za-zµμΩ][A-Za-zµμΩ/²³0-9]{0,7})?"
+    r"(?P<suffix>%|‰|[€$£¥]|°\s?[A-Za-z]?|[A-Za-zµμΩ][A-Za-zµμΩ/²³0-9]{0,7})?(?P<close>\)?)"
 )
 MOST = 0.5
 """Share of the cells that must have a unit, for the column to have one."""
@@ -34,11 +36,14 @@ class Notation:
         The text before and after the digits, with its space.
     thousands : str
         The separator of thousands; empty if there is none.
+    minus : str
+        How negative numbers are marked: "-", "−", or "()" for brackets.
     """
 
     prefix: str = ""
     suffix: str = ""
     thousands: str = ""
+    minus: str = "-"
 
     def in_words(self) -> str:
         """Return what was found, for a message."""
@@ -50,11 +55,17 @@ class Notation:
             found.append("percent signs (5% is read as 5, and written as 5%)")
         elif sign:
             found.append(f"the unit '{sign}'")
-        return " and ".join(found)
+        if self.minus == "()":
+            found.append("brackets where they are negative")
+        elif self.minus == "−":
+            found.append("true minus signs")
+        return " and ".join([", ".join(found[:-1]), found[-1]] if found[1:] else found)
 
     def plain(self, cells: pa.Array, decimal: str) -> pa.Array:
         """Return cells as plain numbers with decimal points; others stay as they are."""
         words = pc.replace_substring(cells, pattern="−", replacement="-")
+        if self.minus == "()":
+            words = pc.replace_substring_regex(words, pattern=r"^\((.*)\)$", replacement=r"-\1")
         for sign in (self.prefix.strip(), self.suffix.strip()):
             if sign:
                 mark = re.escape(sign)
@@ -85,8 +96,10 @@ class Notation:
             number = whole + (decimal if point else "") + rest
         else:
             number = number.replace(".", decimal)
-        sign = "-" if self.prefix and number.startswith("-") else ""
-        return f"{sign}{self.prefix}{number.removeprefix('-') if sign else number}{self.suffix}"
+        cell = f"{self.prefix}{number.removeprefix('-')}{self.suffix}"
+        if not number.startswith("-"):
+            return cell
+        return f"({cell})" if self.minus == "()" else self.minus + cell
 
 
 PLAIN = Notation()
@@ -112,12 +125,14 @@ def find_notation(cells: list[str], decimal: str) -> tuple[Notation | None, list
     --------
     >>> from scaledgd.cli.readers.notation import find_notation
     >>> find_notation(["1,200 kg", "900 kg"], ".")[0]
-    Notation(prefix='', suffix=' kg', thousands=',')
+    Notation(prefix='', suffix=' kg', thousands=',', minus='-')
     """
     found = [CELL.fullmatch(cell.strip()) for cell in cells]
     if not cells or not all(found):
         return None, []
     parts = [part for part in found if part is not None]
+    if any(bool(p["open"]) != bool(p["close"]) for p in parts):
+        return None, []
     thousands = {mark for part in parts for mark in _separators(part["number"], decimal)}
     if len(thousands) > 1 or any(not _fits(p["number"], thousands, decimal) for p in parts):
         return None, []
@@ -133,7 +148,9 @@ def find_notation(cells: list[str], decimal: str) -> tuple[Notation | None, list
         suffix = spaces.most_common(1)[0][0] + suffix
     if prefix and any(f"{prefix} " in cell for cell in cells):
         prefix += " "
-    return Notation(prefix, suffix, thousands.pop() if thousands else ""), []
+    minus = "−" if any("−" in p["sign"] + p["inner"] for p in parts) else "-"
+    minus = "()" if any(p["open"] for p in parts) else minus
+    return Notation(prefix, suffix, thousands.pop() if thousands else "", minus), []
 
 
 def _separators(number: str, decimal: str) -> set[str]:

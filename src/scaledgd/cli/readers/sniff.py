@@ -14,9 +14,11 @@ LINES = 50
 CLEARLY = 0.8
 """The usual delimiter is kept if it explains this share of what the best one explains."""
 
+MONEY = r"(?:[A-Z]{0,2}\$|[€£¥₹₩₽]|AUD|BRL|CAD|CHF|CNY|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD|ZAR)"
+"""Signs and names of currencies that stand before a number."""
 UNIT = r"(?:\s*(?:%|‰|[€$£¥]|°\s?[A-Za-z]?|[A-Za-zµμΩ/²³]{1,6}))?"
 PLAIN = re.compile(
-    rf"\s*(?:[€$£¥]\s*)?[-+−]?(?:\d[\d.,'’ \u00a0\u202f]*|\.\d+)(?:[eE][-+]?\d+)?{UNIT}\s*"
+    rf"\s*\(?(?:{MONEY}\s*)?[-+−]?(?:\d[\d.,'’ \u00a0\u202f]*|\.\d+)(?:[eE][-+]?\d+)?{UNIT}\)?\s*"
 )
 DATE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[ T]\d{1,2}:\d{2}.*)?\s*")
 DECIMAL_COMMA = re.compile(r"[-+−]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,})|\d{1,3}(?:\.\d{3})+,\d+)")
@@ -100,8 +102,10 @@ def _is_title(row: list[str], width: int) -> bool:
 def _delimiter(lines: list[str], usual: str, decimal: str) -> str:
     """The delimiter that gives rows of one length with the most numbers or dates."""
     shares = {}
+    # names that the usual delimiter splits are not split at spaces, as those of films are
+    named = bool(lines) and usual in lines[0] and bool(re.search(r"[^\W\d_]", lines[0]))
     for mark in (usual, *(c for c in DELIMITERS + " " if c != usual)):
-        if mark == decimal:
+        if mark == decimal or (mark == " " and named):
             continue
         rows = split(lines, mark)
         share = _share(rows[lines_above(rows) :] if rows else rows)
@@ -135,7 +139,7 @@ def _single(cell: str) -> bool:
 
 
 def _has_decimal_commas(rows: list[list[str]]) -> bool:
-    cells = [cell.strip(" \u00a0%€$£¥") for row in rows[1:] or rows for cell in row]
+    cells = [cell.strip(" \u00a0()%€$£¥") for row in rows[1:] or rows for cell in row]
     commas = sum(bool(DECIMAL_COMMA.match(cell)) and _tail(DECIMAL_COMMA, cell) for cell in cells)
     points = sum(bool(DECIMAL_POINT.match(cell)) and _tail(DECIMAL_POINT, cell) for cell in cells)
     return commas > points

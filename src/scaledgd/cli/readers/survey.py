@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from ...estimators.plausible import ColumnValues, Plausible
 from ...estimators.reading import available_memory
-from ..failures import Failure, listed
+from ..failures import Failure, listed, shown
 from .arrays import ArrayTable
 from .batches import Progress, TableReader
 from .dates import AUTO, NONE, DateFinder, Dates
 from .files import find_column
+from .text_table import TextTable
 
 Array = Any
 
@@ -39,6 +40,8 @@ IDENTIFIER = re.compile(
     r"(?i:(.*[\s_.-])?(id|uuid|plz|zip|zip[\s_-]?code|post(al)?[\s_-]?code))|.*[a-z]I[dD]"
 )
 """Usual names of columns of integers that are not measurements."""
+TIMELY = re.compile(r"(?i)(.*[\s_.-])?(date|day|time|timestamp|datetime|epoch|year)")
+"""Usual names of columns of integers that stand for times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +158,9 @@ def survey(
     found = _classified(table, columns, len(data))
     dates, notes = times.found()
     found = replace(found, dates=dates, notes=[*table.mixed, *notes], index=named)
+    if dates is not None and dates.clock is not None:
+        both = listed([table.names[dates.column], table.names[dates.clock]])
+        found.assumed.append(f"columns {both}: the dates and the times of day of the rows")
     found = replace(found, plausible=values.some(found.used).found())
     return found, data[:, found.used], drawn
 
@@ -200,17 +206,26 @@ def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) ->
     if not isinstance(table, ArrayTable):
         if columns.first_numbers_rows(table.names[0]):
             index = {0}
+            if TIMELY.fullmatch(table.names[0].strip()) and 0 not in table.text_columns:
+                name = table.names[0]
+                assumed.append(
+                    f"column {shown(name)}: integers that number the rows, and passed through; "
+                    f"--date {shlex.quote(name)} reads them as times"
+                )
         whole = columns.whole & (observed == rows)
         named = {j for j, name in enumerate(table.names) if IDENTIFIER.fullmatch(name.strip())}
-        identifiers = {j for j in named - index - table.text_columns if whole[j]}
-        if identifiers:
-            names = [table.names[j] for j in sorted(identifiers)]
-            which = f"{'column' if len(names) == 1 else 'columns'} {listed(names)}"
-            assumed.append(
-                f"{which}: taken as identifiers by name, and passed through (rename columns of "
-                "measurements)"
-            )
-        index |= identifiers
+        codes = table.codes if isinstance(table, TextTable) else set()
+        free = index | table.text_columns
+        for found, why in (
+            (named, "by name, and passed through (rename columns of measurements)"),
+            (codes - named, "by leading zeros or by length, and passed through"),
+        ):
+            identifiers = {j for j in found - free if whole[j]}
+            if identifiers:
+                names = [table.names[j] for j in sorted(identifiers)]
+                which = f"{'column' if len(names) == 1 else 'columns'} {listed(names)}"
+                assumed.append(f"{which}: taken as identifiers {why}")
+            index |= identifiers
     numeric = [j for j in range(len(table.names)) if j not in table.text_columns | index]
     complete = {j for j in numeric if columns.whole[j] and observed[j] == rows}
     used = [j for j in numeric if observed[j]]

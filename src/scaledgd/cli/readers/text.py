@@ -38,6 +38,13 @@ SAMPLE_BYTES = 1 << 18
 RECORD_LIMIT = 1 << 28
 """Number of bytes of a record, at most. A longer one has an unclosed quotation mark."""
 
+TOTAL = re.compile(
+    r"(?i)((grand[ -]?|sub-?)?totals?|sums?|summe|gesamt|insgesamt|somme|suma"
+    r"|means?|averages?|avg|mittelwert|durchschnitt|moyenne|promedio)[.:]?"
+)
+"""Names of a row that sums up those above it."""
+TOTALS = "the last rows are totals or means by their names, and copied"
+
 NEWLINE, RETURN, QUOTE = ord("\n"), ord("\r"), ord('"')
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_8, WESTERN = "utf-8", "cp1252"
@@ -174,7 +181,8 @@ class TextFile:
     data : bytes, optional
         The text, if it is not that of the file.
     units : bool
-        Whether a line of units, or of more names, may follow the names of the columns.
+        Whether a line of units, or of more names, may follow the names of the columns, and
+        totals or means the rows.
 
     Attributes
     ----------
@@ -197,7 +205,7 @@ class TextFile:
     def __init__(
         self, path: Path, dialect: Dialect, data: bytes | None = None, units: bool = False
     ) -> None:
-        self.path, self._data, self.encoding = path, data, UTF_8
+        self.path, self._data, self.encoding, self._table = path, data, UTF_8, units
         with reading(path), self._open() as (file, _):
             self.size = path.stat().st_size if data is None else len(data)
             self.encoding = _encoding(_first_bytes(file))
@@ -324,7 +332,7 @@ class TextFile:
                 ahead = file.read(BLOCK_BYTES) if fresh else b""
                 progress(min(1.0, raw.tell() / max(1, self.size)))
                 data = left + fresh
-                if not fresh and data and not data.endswith(b"\n"):
+                if not ahead and data and not data.endswith(b"\n"):
                     data, ended = data + b"\n", False
                 cells = _locate_cells(data, self.dialect.delimiter) if data else None
                 if cells is None and data and (not fresh or len(data) > RECORD_LIMIT):
@@ -357,6 +365,11 @@ class TextFile:
             if len(full):
                 widths = widths[: full[-1] + 1]
                 starts, ends = starts[: widths.sum()], ends[: widths.sum()]
+            if self._table and (rest := _rows_before_totals(data, starts, ends, widths)):
+                widths = widths[:rest]
+                starts, ends = starts[: widths.sum()], ends[: widths.sum()]
+                if TOTALS not in self.assumed:
+                    self.assumed.append(TOTALS)
         wrong = np.flatnonzero(widths != self.width)
         if len(wrong):
             before = data[: int(starts[int(widths[: wrong[0]].sum())])].count(b"\n")
@@ -383,6 +396,17 @@ class TextFile:
             f"{self.path}: line {line} has {cells}, but the first line has {self.width}; "
             + (self.hint() or repair)
         )
+
+
+def _rows_before_totals(data: bytes, starts: Array, ends: Array, widths: Array) -> int:
+    """Return the number of records before the totals at the end; 0 if there are none."""
+    begins = np.cumsum(widths) - widths
+    for k in reversed(range(len(widths))):
+        record = slice(int(begins[k]), int(begins[k] + widths[k]))
+        cells = (data[a:b].strip(b' "') for a, b in zip(starts[record], ends[record], strict=True))
+        if not TOTAL.fullmatch(next(filter(None, cells), b"").decode(errors="replace")):
+            return k + 1 if k + 1 < len(widths) else 0
+    return 0
 
 
 @dataclass(frozen=True, eq=False)

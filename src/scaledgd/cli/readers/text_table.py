@@ -43,6 +43,11 @@ class TextTable:
     ----------
     notations : dict
         How numbers are written, for columns in which they are not plain.
+    boolean_columns : set of int
+        Columns of two words for true and false.
+    codes : set of int
+        Columns whose first cells have leading zeros, or more digits than a float holds. They are
+        codes if they contain only integers.
     """
 
     order = 2
@@ -57,6 +62,10 @@ class TextTable:
             find_column(name, self.names, path, self.file.hint) for name in text_columns
         }
         self.boolean_columns: set[int] = set()
+        self._truths: dict[int, tuple[str, str]] = {}
+        self.codes = {
+            j for r in self.file.records for j, cell in enumerate(r) if CODE.fullmatch(cell.strip())
+        }
         self._numbers_seen = np.zeros(len(self.names), dtype=np.int64)
         self.notations: dict[int, Notation] = {}
         self._units: dict[int, list[str]] = {}
@@ -76,24 +85,47 @@ class TextTable:
                 otherwise += ", --thousands none reads no separators"
             what = f"{whose} numbers have {notation.in_words()}"
             found.append(f"{columns} {listed(names)}: {what}; {otherwise}")
+        for j, pair in sorted(self._truths.items()):
+            if pair != BOOLEANS[0]:
+                true, false = self._boolean_words(j)
+                found.append(
+                    f"column {shown(self.names[j])}: '{true}' and '{false}' are read as true and "
+                    f"false; --text {shlex.quote(self.names[j])} passes it through as text"
+                )
         return found
 
     @property
     def mixed(self) -> list[str]:
         """Warnings about columns of numbers with several units."""
+        by_units: dict[tuple[str, ...], list[str]] = {}
+        for j, units in sorted(self._units.items()):
+            by_units.setdefault(tuple(units), []).append(self.names[j])
         return [
-            f"column {shown(self.names[j])} has numbers with several units ({listed(units)}) and "
-            "was passed through as text; convert them to one unit to have it filled"
-            for j, units in sorted(self._units.items())
+            f"{'column' if len(names) == 1 else 'columns'} {listed(names)}: numbers with several "
+            f"units ({listed(list(units))}), passed through as text; convert them to one unit to "
+            "have them filled"
+            for units, names in by_units.items()
         ]
 
     def hint(self) -> str:
-        return "; ".join(self.mixed) or self.file.hint()
+        return "; ".join(self.mixed) or self.file.hint() or self._example()
+
+    def _example(self) -> str:
+        """A cell of a column of text, if it has digits."""
+        for j, cells in enumerate(zip(*self.file.records, strict=False)):
+            word = next((cell for cell in cells if re.search(r"\d", cell)), "")
+            if word and j in self.text_columns:
+                return (
+                    f"{shown(word)} in column {shown(self.names[j])} is not read as a number; "
+                    "leave only digits, a decimal mark and a unit in such cells"
+                )
+        return ""
 
     def places(self, j: int) -> int | None:
         """Return the number of decimal places that all of the first cells of a column have."""
         cells = [record[j].strip() for record in self.file.records if j < len(record)]
-        cells = [cell for cell in cells if re.search(r"\d", cell)]
+        missing = {word.strip() for word in self.dialect.missing}
+        cells = [cell for cell in cells if re.search(r"\d", cell) and cell not in missing]
         mark = re.escape(self.dialect.decimal)
         found = {len(m[1]) if (m := re.search(rf"{mark}(\d+)\D*$", c)) else 0 for c in cells}
         return found.pop() if len(found) == 1 and len(cells) > 1 else None
@@ -141,8 +173,7 @@ class TextTable:
             return to_floats(cells)
         words = int((~good).sum())
         numbers = len(cells) - cells.null_count - words + int(self._numbers_seen[j])
-        booleans = pc.fill_null(pc.is_in(cells, value_set=pa.array(BOOLEANS)), False)
-        if not numbers and pc.sum(booleans).as_py() == words:
+        if not numbers and self._has_truths(j, raw):
             self.boolean_columns.add(j)
         elif self._has_notation(j, raw):
             pass  # its numbers are read together with those of other such columns
@@ -152,6 +183,17 @@ class TextTable:
             self._refuse_misread_numbers(j, cells.drop_null())
             self.text_columns.add(j)
         return np.nan
+
+    def _has_truths(self, j: int, cells: pa.Array) -> bool:
+        """Find out whether a column holds two words for true and false."""
+        seen = set(pc.ascii_lower(cells.drop_null()).unique().view(pa.binary()).to_pylist())
+        for pair in BOOLEANS:
+            words = {word.encode() for word in pair}
+            # "no" alone may mean anything
+            if seen == words or (seen <= words and pair == BOOLEANS[0]):
+                self._truths[j] = pair
+                return True
+        return False
 
     def _has_notation(self, j: int, cells: pa.Array) -> bool:
         """Detect how the numbers of a column are written."""
@@ -178,11 +220,12 @@ class TextTable:
     def _boolean_column(self, block: TextBlock, j: int) -> Array:
         cells = self.dialect.normalised(block.cells(j))
         lower = pc.ascii_lower(cells)
-        good = pc.is_in(lower, value_set=pa.array(["true", "false", None]))
+        true, false = self._truths[j]
+        good = pc.is_in(lower, value_set=pa.array([true, false, None]))
         if not pc.all(good).as_py():
             wrong = ~good.to_numpy(zero_copy_only=False)
             refuse_word(self.file, block, j, cells, wrong, self._alternative(j))
-        return pc.equal(lower, "true").cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return pc.equal(lower, true).cast(pa.float64()).to_numpy(zero_copy_only=False)
 
     def _alternative(self, j: int) -> str:
         return f"pass the column through with --text {shlex.quote(self.names[j])}"
@@ -225,10 +268,12 @@ class TextTable:
 
     def _boolean_words(self, j: int) -> tuple[str, str]:
         """How true and false are written in a column."""
-        first = next((r[j].strip() for r in self.file.records if r[j].strip() in BOOLEANS), "true")
+        true, false = self._truths[j]
+        cells = (record[j].strip() for record in self.file.records)
+        first = next((cell for cell in cells if cell.lower() in (true, false)), true)
         if first.isupper():
-            return "TRUE", "FALSE"
-        return ("True", "False") if first[0].isupper() else ("true", "false")
+            return true.upper(), false.upper()
+        return (true.title(), false.title()) if first[0].isupper() else (true, false)
 
     def cells_of(self, batch: TextBlock, j: int) -> pa.Array:
         return self.dialect.trimmed(batch.cells(j))
@@ -256,6 +301,8 @@ class TextTable:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+CODE = re.compile(r"0\d+|\d{17,}")
+"""Integers that are no numbers."""
 LOOK = 2000
 """Number of distinct cells that are examined to find out how numbers are written."""
 MOST_UNITS = 4
@@ -283,6 +330,11 @@ def refuse_word(
     row = int(np.flatnonzero(wrong)[0])
     word, name = worded(cells[row]), file.names[j]
     commas = "" if file.dialect.decimal == "," else _decimal_comma_hint(word)
+    if word == name.strip():
+        raise Failure(
+            f"{file.path}: line {block.line_of(row)} repeats the names of the columns; remove it, "
+            "or put what follows into a file of its own"
+        )
     number = CELL.fullmatch(word)
     if number and (number["suffix"] or number["prefix"]):
         commas = "write the unit in all of its cells or in none, or "

@@ -24,6 +24,8 @@ LEVEL = 0.9
 """Level of the intervals that are shown."""
 RISE = 1 + 1e-9
 """Largest growth of a loss that rounding explains; a loss that grows more is not shown."""
+FALL = 0.5
+"""A loss that ends above this share of its initial value has hardly fallen, and is not shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,12 +327,14 @@ def descent_chart(model: Any) -> Any:
     """Return a chart of the loss of the last stage.
 
     None if the loss rises anywhere: if a prior is learnt as well, it may rise while the fit
-    improves.
+    improves. Also None if it hardly falls: then the stages before did the work.
     """
     history = model.history_
     last = [r for r in history if r["stage"] == history[-1]["stage"]] if history else []
     loss = np.asarray([record["value"] for record in last], dtype=float)
     if len(loss) < 3 or not loss[0] > 0 or np.any(loss[1:] > RISE * loss[:-1]):
+        return None
+    if loss[-1] > FALL * loss[0]:
         return None
     curve = report.Curve("loss", [r["t"] for r in last], np.maximum(loss / loss[0], 1e-32))
     return report.Chart(

@@ -18,7 +18,7 @@ from ..formats import ARRAYS, Format, format_of
 from ..readers.arrays import ArrayTable
 from ..readers.batches import TableReader
 from ..readers.survey import Survey
-from ..readers.text import TextBlock
+from ..readers.text import QUOTE, TextBlock
 from ..readers.text_table import TextTable
 from .arrays import open_array_writer
 from .batches import open_batch_writer
@@ -79,7 +79,9 @@ class TextPatcher:
                 values = new[changed[:, column], column]
                 words += self.table.written(self.used[column], values, self.places[column])
             cells = pa.array(words, pa.string()).take(pa.array(back))
-        cells = quoted(cells, self.table.dialect.delimiter)
+        begin = batch.starts[records, self.used[k]]
+        quotes = np.frombuffer(batch.data, dtype=np.uint8)[begin] == QUOTE
+        cells = quoted(cells, self.table.dialect.delimiter, quotes)
         data = batch.patched(records, self.used[k], cells)
         self.file.write(self.table.file.encoded(data))
 
@@ -94,9 +96,11 @@ class TextPatcher:
         )
 
 
-def quoted(cells: pa.Array, delimiter: str) -> pa.Array:
-    """Put cells that contain the delimiter in quotation marks."""
+def quoted(cells: pa.Array, delimiter: str, also: Array = None) -> pa.Array:
+    """Put cells that contain the delimiter, and some others, in quotation marks."""
     special = pc.match_substring(cells, delimiter)
+    if also is not None:
+        special = pc.or_(special, pa.array(also))
     if not len(cells) or not pc.any(special).as_py():
         return cells
     return pc.if_else(special, pc.binary_join_element_wise('"', cells, '"', ""), cells)
