@@ -33,10 +33,25 @@ inline vec<double> load_floats(const float* p, double) {
     return __builtin_convertvector(*reinterpret_cast<const half*>(p), vec<double>);
 }
 inline vec<float> load_floats(const float* p, float) { return load(p); }
-inline double add(vec<double> v) { return (v[0] + v[1]) + (v[2] + v[3]); }
-inline float add(vec<float> v) {
-    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+// The sum of all lanes, in each of them: neighbours first, then pairs, then halves.
+#ifdef __clang__
+#define TURNED(v, T, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+typedef int64_t places_of_double __attribute__((vector_size(32)));
+typedef int32_t places_of_float __attribute__((vector_size(32)));
+#define TURNED(v, T, ...) __builtin_shuffle(v, places_of_##T{__VA_ARGS__})
+#endif
+inline vec<double> everywhere(vec<double> v) {
+    v += TURNED(v, double, 1, 0, 3, 2);
+    return v + TURNED(v, double, 2, 3, 0, 1);
 }
+inline vec<float> everywhere(vec<float> v) {
+    v += TURNED(v, float, 1, 0, 3, 2, 5, 4, 7, 6);
+    v += TURNED(v, float, 2, 3, 0, 1, 6, 7, 4, 5);
+    return v + TURNED(v, float, 4, 5, 6, 7, 0, 1, 2, 3);
+}
+inline double add(vec<double> v) { return everywhere(v)[0]; }
+inline float add(vec<float> v) { return everywhere(v)[0]; }
 
 // Scratch memory that only grows.
 template <class T> struct Scratch {

@@ -98,7 +98,9 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
         lines = data.y if mode == 0 else data.y.T
         # two entries rule out nearly all lines
         same = host(lines[:, 0] == lines[:, lines.shape[1] // 2])
-        for some in np.array_split(np.flatnonzero(same), 1 + same.sum() * lines.shape[1] // MANY):
+        # none of them, as a rule: a choice of none would copy columns that are not in one piece
+        parts = -(-same.sum() * lines.shape[1] // MANY)
+        for some in np.array_split(np.flatnonzero(same), parts) if parts else ():
             chosen = xp.take(lines, xp.asarray(some, device=device(lines)), axis=0)
             same[some] = host(xp.all(chosen == chosen[:, :1], axis=1))
         value, count = host(lines[:, 0]).copy(), np.where(same, lines.shape[1], 0)

@@ -272,7 +272,7 @@ def believed(state: State, data: Observations) -> State:
     """Return a fit without noise, with the matching posterior."""
     F = canonical(table_factors(state))
     F = with_part(F, *singular(F))
-    balanced = state.moved(F)
+    balanced = replace(state.moved(F), known=state.known)  # the same X
     # a singular value below this is rounding
     eps = epsilon(F.L)
     floor = max(1e-20, (0.5 * eps) ** 2) * mean_square(state.problem)

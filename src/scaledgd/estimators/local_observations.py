@@ -38,6 +38,9 @@ FALL = 0.6
 STRETCH = 2**20
 """Number of entries that are processed at a time, if arrays of all would only take memory."""
 
+MANY = 1_000_000
+"""Entries from which on sweeps in single precision save more than casting them costs."""
+
 _CACHES = ("_shared", "_counts", "_typical", "_scaled")
 
 
@@ -139,6 +142,17 @@ class LocalObservations(Observations):
         other = replace(self, y=y)
         other.__dict__.update(_shared=self._shared, _counts=self._counts)
         return other
+
+    def in_single(self) -> LocalObservations | None:
+        double = isinstance(self.y, np.ndarray) and self.y.dtype == np.float64
+        if not double or self.index is None or self.weight is not None or self.size < MANY:
+            return None
+        pattern = self.operator.pattern
+        if not pattern.compiled:
+            return None
+        single = self.with_values(pattern.cast(self.y, np.float32))
+        single.__dict__["_counts"] = {}
+        return single
 
     def in_precision_of(self, like: Array) -> LocalObservations:
         """Return the values, and weights, in the precision of another array."""

@@ -200,8 +200,7 @@ class MatrixModel(EntrywiseModel):
         if self.threshold is not None:
             return data.rows_without_outliers(F, 0, self.threshold, ridge), known
         # without noise a second step corrects the rounding of the first
-        least = max(1e-12, epsilon(R))
-        noisy = self.posterior is not None and self.posterior.noise > least
+        noisy = self.posterior is not None and self.posterior.noise > epsilon(R)
         for _ in range(1 if noisy else 2):
             F = F.moved(0, -problem.block_step(F, 0, ridge))
         return F, known

@@ -61,6 +61,10 @@ class Observations(ABC):
     def example(self) -> Array:
         """An array of the library, dtype and device of the values."""
 
+    def in_single(self) -> Self | None:
+        """Return the values in single precision, if there are so many that it is worth it."""
+        return None
+
     def owned(self) -> Self:
         """Return observations that share no memory with the caller."""
         return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -40,8 +42,14 @@ PLENTY = 6.0
 TINY = 1e-8
 """Share of the variance below which the estimated noise is all there is."""
 
+NEAR = 1e-6
+"""Share of the loss of X = 0 above which single precision is enough."""
+
 GAP = 0.4
 """Ratio of singular values below which the smaller ones may not be needed."""
+
+FALL = 0.3
+"""Share of the loss that a sweep must take off while a smaller rank is tried."""
 
 SMALL = 1_000_000
 """Entries times rank below which an exact fit is tried if there are few entries."""
@@ -87,8 +95,12 @@ def _continued(problem: Observed, start: Bordered, known: State | None) -> State
     if known is None or known.factors.shape != tuple(problem.shape):
         return None
     F, posterior = (brought(x, problem.y) for x in (table_factors(known), current(known)))
+    before, borders = known.problem, (F.u, F.v, start.u, start.v)
+    same = isinstance(before, Observed) and before.y is problem.y
+    loss = known.known if same and all(b is None for b in borders) else None
     F = replace(F, u=start.u, v=start.v)
-    return problem.linearize(F).remembering(replace(posterior, weight=None))
+    state = problem.linearize(F).remembering(replace(posterior, weight=None))
+    return replace(state, known=loss)
 
 
 def fit_exact(
@@ -125,14 +137,13 @@ def fit_exact(
     outcome = session.outcome.copy()
     if rank is not None and plenty(data, bound):
         # so many entries determine the components
-        first = first_factors(problem, start, bound)
-        quick = alternate(session, problem, first, "least squares")
+        quick, rough = _quick(session, data, problem, start, bound)
         if fits(session, quick):
             # if whole blocks are missing, superfluous components are arbitrary there
             fewer = _reproduced(session, data, problem, table_factors(quick), bound - 1)
             return (believed(quick, data) if fewer is None else fewer), None
         session.outcome.become(outcome)
-        if not whole_covariances(data, bound) and not structured(quick, data):
+        if not whole_covariances(data, bound) and not structured(rough, data):
             noisy = believed(quick, data)
             # components that noise could have made are better judged from a fresh start
             if table_factors(prune(noisy, data, 1.1)).rank == bound:
@@ -154,6 +165,34 @@ def fit_exact(
             return believed(exact, data), None
     session.outcome.become(outcome)
     return None, None
+
+
+def _quick(
+    session: Session, data: Observations, problem: Observed, start: Bordered, rank: int
+) -> tuple[State, State]:
+    """Least squares from a spectral start, and a state to judge the residual by.
+
+    A large table is fitted in single precision, which takes half the time, and that is all where
+    noise is left. Otherwise both are the same.
+    """
+    single = data.in_single()
+    if single is None:
+        first = first_factors(problem, start, rank)
+    else:
+        xp = array_namespace(single.example)
+        rough = single.problem()
+        first = first_factors(rough, _in_precision(start, xp.float32), rank)
+        state = alternate(session, rough, first, "least squares")
+        first = _in_precision(table_factors(state), xp.float64)
+        if float(state.value) > NEAR * float(rough.value_at_zero):
+            return replace(problem.linearize(first), known=float(state.value)), state
+    quick = alternate(session, problem, first, "least squares")
+    return quick, quick
+
+
+def _in_precision(F: Bordered, dtype: Any) -> Bordered:
+    xp, arrays = array_namespace(F.L), (F.L, F.R, F.u, F.v)
+    return Bordered(*(None if x is None else xp.astype(x, dtype) for x in arrays))
 
 
 def plenty(data: Observations, rank: int) -> bool:
@@ -182,12 +221,26 @@ def _reproduced(
         if rank > most or data.size < 1.3 * (degrees(rank, data.shape) + offsets):
             break
         # if the rank is large enough, the loss falls by orders of magnitude
-        fall = 1e-2 if rank == F.rank else 0.3
-        exact = alternate(session, problem, truncated(F, rank), "exact", fall)
+        fall = 1e-2 if rank == F.rank else FALL
+        first = truncated(F, rank)
+        if rank < F.rank and _hopeless(session, problem, first):
+            continue
+        exact = alternate(session, problem, first, "exact", fall)
         if fits(session, exact):
             return believed(exact, data)
         session.outcome.become(outcome)
     return None
+
+
+def _hopeless(session: Session, problem: Observed, F: Bordered) -> bool:
+    """Whether rows that are solved for lower the loss so little that a sweep would not help."""
+    state = problem.linearize(F)
+    squares = state.view.block_move(0).squares
+    if squares is None:
+        return False
+    before, after = squares
+    enough = before <= math.sqrt(1 + FALL) * after
+    return enough and not fits(session, replace(state, known=0.5 * before))
 
 
 def _candidates(F: Bordered) -> list[int]:

@@ -333,7 +333,9 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
     else:
         given = numeric("values", values)
         kind, y = Kind("sparse", given.dtype, None, False), given.copy()
-        index = tuple(np.asarray(i) for i in index) if isinstance(index, (tuple, list)) else index
+        if isinstance(index, (tuple, list)):
+            # every pass over columns of one array would copy them
+            index = tuple(np.ascontiguousarray(i) if np.ndim(i) == 1 else i for i in index)
     index = checks.index(index, shape)
     if y.ndim != 1 or y.shape[0] != index[0].shape[0]:
         raise ValueError(

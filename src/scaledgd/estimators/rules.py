@@ -10,6 +10,9 @@ import math
 
 from ..factors import Factors
 from ..linalg import epsilon
+from ..losses import Squared
+from ..operators import Entries, Full
+from ..problems import Observed
 from ..state import State
 from ..stopping import Record, Stop, StoppingRule
 
@@ -22,13 +25,26 @@ def change(tol: float) -> StoppingRule:
         F = state.factors
         size = float(F.norm())
         enough = max(tol, 4 * epsilon(F.blocks[0]))
-        moved = F.distance(last.pop(), enough * size) if last else math.inf
-        last.append(F)
+        moved = math.inf
+        if last and _residual_change(state, history) <= enough * size:
+            moved = F.distance(last[0], enough * size)
+        last[:] = [F]
         if moved <= enough * size:
             return Stop(f"the relative change of X is below {enough:.2g}")
         return None
 
     return rule
+
+
+def _residual_change(state: State, history: list[Record]) -> float:
+    """The change of the norm of the residual, at most that of X; 0 where it is not known."""
+    problem = state.problem
+    if not isinstance(problem, Observed) or not isinstance(problem.operator, Entries | Full):
+        return 0.0
+    if type(problem.loss) is not Squared or problem.scale != 1 or problem.ridge is not None:
+        return 0.0
+    before, after = (math.sqrt(2 * max(record["value"], 0.0)) for record in history[-2:])
+    return abs(before - after)
 
 
 def vanished(tol: float) -> StoppingRule:

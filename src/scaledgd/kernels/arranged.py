@@ -71,6 +71,14 @@ class ArrangedPattern(Pattern):
             self._known = [*self._known[-1:], (weakref.ref(x, forget), fresh)]
         return fresh
 
+    def cast(self, x: Array, dtype: Any) -> Array:
+        """Return per-entry values in another precision; their sorted copies are cast, too."""
+        other, known = x.astype(dtype), self.about(x)
+        self.about(other).update(
+            {k: kept.astype(dtype) for k, kept in known.items() if isinstance(k, int)}
+        )
+        return other
+
     def rest(self) -> None:
         self._entries = {mode: kept for mode, kept in self._entries.items() if mode == 0}
         self._known = []
