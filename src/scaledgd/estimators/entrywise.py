@@ -47,7 +47,6 @@ class _RefusedError(ValueError):
     """X holds only entries that the model was fitted to."""
 
 
-
 class EntrywiseEstimator(LowRankEstimator):
     """An estimator of entries, from entries that were observed."""
 
