@@ -85,13 +85,12 @@ def mostly_rejected(model: Any) -> list[str]:
     gross = _gross(model)
     found = []
     many = _mostly(data, places[-1][~gross], len(places) - 1)
-    if many and len(places) == 2 and model.scale not in ("auto", "columns", "both"):
-        if unlike_columns(data, robust=True):
-            found.append(
-                f"columns are of unlike scale, so that one threshold for all of them rejects more "
-                f"than half of the entries of {_slices(many, 1, 2)}, small as they are; set "
-                'scale="auto"'
-            )
+    of_one_unit = len(places) == 2 and model.scale in ("none", "rows")
+    if many and of_one_unit and unlike_columns(data, robust=True):
+        found.append(
+            "the columns are of unlike scale, and one threshold for all of them rejects more than "
+            f'half of the entries of {_slices(many, 1, 2)}, small as they are; set scale="auto"'
+        )
     for mode, index in enumerate(places):
         count = _mostly(data, index[gross], mode)
         if count:

@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .base import all_or_nothing
 from .choosing import Reading, plain_side
+from .comparing import better
 from .dask import any_dask, as_array, is_frame, refuse_weights
 from .entry_table import EntryTable
-from .comparing import better
 from .entrywise import EntrywiseEstimator
 from .fitting import aligned_components, fit_continued, fit_non_negative, fit_ridge
 from .growing import begin
