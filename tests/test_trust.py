@@ -8,6 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import scaledgd as sg
+from scaledgd.linalg import inner
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -112,6 +116,23 @@ def test_only_warnings_of_ours_speak_of_an_answer(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("category", "words", "failures"),
+    [
+        (sg.DataWarning, "means of columns predict better", []),
+        (ConvergenceWarning, "not converged", ["bad, determined"]),
+        (ConvergenceWarning, "not converged; offsets alone are given", []),
+    ],
+)
+def test_that_a_fit_has_not_converged_is_no_excuse(category, words, failures, monkeypatch):
+    def answer(recipe, data):
+        warnings.warn(words, category, stacklevel=1)
+        return {"error": 2.0, "means": 1.0, "offsets": 1.0, "finite": True}
+
+    monkeypatch.setattr(judge, "_answer", answer)
+    assert verdict(Recipe(shape=(30, 20)))["failures"] == failures
+
+
+@pytest.mark.parametrize(
     ("change", "failures"),
     [
         ({}, []),
@@ -139,6 +160,9 @@ def test_only_sentences_of_ours_are_clear():
 
     assert not told(ValueError("this sentence was written by a test"))
     assert not told(np.linalg.LinAlgError("the matrix is singular, it is"))
+    with pytest.raises(ValueError, match="could not be broadcast together") as found:
+        inner(np.ones(3), np.ones(4))  # NumPy's words, at a line of ours
+    assert not clear(found.value)
     refused = verdict(Recipe(shape=(3, 3), seen=0.4, options={"calibrate": 0.3}, seed=2))
     assert refused["failures"] in ([], ["refused"])
     wrong = verdict(Recipe(shape=(3, 3), options={"rank": "no"}))

@@ -398,6 +398,53 @@ CASES |= {
 }
 
 
+CASES |= {
+    "short columns of unlike scale": {
+        "options": {"random_state": 0, "rank": 1, "center": "rows", "ridge": 0.0006782981501700611},
+        "seed": 390815446,
+        "shape": (3, 243),
+        "noise": 0.0006338469580265024,
+        "offset": 4.580566303802587,
+        "spread": 5.393755311642215,
+        "seen": 0.6921470292182957,
+        "pattern": "blocks",
+    },
+    "one threshold for columns of unlike scale": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "rank": 4, "center": "both", "scale": "none"},
+        "seed": 1971535656,
+        "shape": (35, 42),
+        "rank": 2,
+        "noise": 0.0014715229068968853,
+        "spread": 3.0,
+        "seen": 0.9710228237632468,
+        "pattern": "power law",
+        "outliers": 0.08048840276680752,
+    },
+    "components that explained the errors of rows": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "scale": "none"},
+        "seed": 284419324,
+        "shape": (26, 40),
+        "spread": 3.0,
+        "pattern": "power law",
+        "outliers": 0.08001308804973269,
+        "memory": 0.9,
+    },
+    "weights of a whole tensor": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0, "rank": (11, 9, 10), "center": "none"},
+        "seed": 2109769628,
+        "shape": (11, 9, 10),
+        "rank": 2,
+        "noise": 0.0017085732388038362,
+        "pattern": "power law",
+        "memory": 0.5,
+        "weights": True,
+    },
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_failed_once(name):
     assert verdict(Recipe(**CASES[name]))["failures"] == []
@@ -498,6 +545,50 @@ def test_time_that_is_up_before_the_judgement_is_spoken_of():
     unlimited = Session.begin(1e-9, 500, None, Journal(None, {}))
     unlimited.ended()
     assert unlimited.outcome.converged
+
+
+def test_a_fit_that_hardly_began_gives_offsets():
+    rng = np.random.default_rng(0)
+    truth, X = noisy((80, 70), 2, 0.1)
+    X = np.where(rng.random(X.shape) < 0.7, X, np.nan)
+    cube = X[:, :64].reshape(80, 8, 8)
+    for model, Y in (
+        (sg.MatrixCompletion(max_time=0, random_state=0), X),
+        (sg.MatrixCompletion(60, center="none", max_time=0), X),
+        (sg.RobustPCA(max_time=0, random_state=0), X),
+        (sg.TensorCompletion(max_time=0, random_state=0), cube),
+    ):
+        with pytest.warns(ConvergenceWarning, match="time limit"):
+            model.fit(Y)
+        if Y is X:
+            assert "offsets alone predict better than the fit so far" in model.status_
+        right = truth[:, : Y[0].size].reshape(Y.shape)
+        assert np.sqrt(np.mean((model.reconstruct() - right) ** 2)) < 1.1 * right.std()
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        model = sg.MatrixCompletion(2, max_iter=1, random_state=0).fit(X)
+    assert model.rank_ == 2  # what predicts better is kept
+
+
+def test_a_constant_column_has_no_outliers():
+    rng = np.random.default_rng(0)
+    X = noisy((60, 20), 1, 0.0)[0]
+    X[:, 0] = 7
+    X[:, 1:] += 50 * (rng.random((60, 19)) < 0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        model = sg.RobustPCA(1, center="none", random_state=0).fit(X)
+    assert np.all(model.reconstruct()[:, 0] == 7)
+    assert not np.any(model.outliers_.coords[1] == 0)
+    assert model.outliers_.nnz
+
+
+def test_small_ranks_are_tried_where_a_robust_fit_finds_nothing():
+    recipe = {"estimator": "RobustPCA", "options": {"random_state": 0}, "seed": 1439976559}
+    recipe |= {"shape": (22, 45), "rank": 2, "noise": 0.0006552213751169738}
+    recipe |= {"seen": 0.8904697615671721, "pattern": "blocks", "outliers": 0.07216417644928999}
+    found = verdict(Recipe(**recipe))
+    assert found["rank"] == 2
+    assert found["error"] < 0.01
 
 
 def test_advice_names_the_limit_that_was_met():

@@ -67,7 +67,8 @@ def results(given: argparse.Namespace) -> Iterator[Line]:
         done = {n: line for n, line in done.items() if not failed(line)}
     yield from (done[n] for n in numbers if n in done)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["benchmarks.trust.judge"])
+    # polars may have threads, which no fork takes along
+    context.set_forkserver_preload(["benchmarks.trust.judge", "pandas", "xarray"])
     record.begin()
 
     def run(number: int) -> Line | None:

@@ -31,7 +31,7 @@ from .packing import fingerprint, host, plain
 from .progress import display, report
 from .reading import Kind, check_memory, taken_in
 from .session import Outcome, Session
-from .vouching import DOUBT, against
+from .vouching import DOUBT, UNFINISHED, against
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -233,14 +233,14 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
                     session.outcome.status = "interrupted before the first iterate: offsets only"
             session.shared.rest()
             try:
-                self._conclude(self._modelled(found, known), held, kind)
+                self._conclude(self._ended(found, known, session), held, kind)
             except KeyboardInterrupt as error:
                 if self.interrupt == "raise" or stopped is not None:
                     raise
                 stopped = error
                 journal.close()
                 session.interrupted()
-                self._conclude(self._modelled(found, known), held, kind)
+                self._conclude(self._ended(found, known, session), held, kind)
             self._finish(session.outcome, stopped is None)
             session.shared.watch = None  # a cycle that would keep the data alive
         if stopped is None:
@@ -248,6 +248,18 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         elif self.interrupt == "raise":
             stopped.salvaged = True  # type: ignore[attr-defined]
             raise stopped
+
+    def _ended(self, found: Any, data: Any, session: Session) -> Any:
+        """Return the model of a fit; that of offsets, if it did not converge and is no better."""
+        model = self._modelled(found, data)
+        judged = session.outcome.converged or against(model.trail)
+        if judged or not self._no_better(model, data):
+            return model
+        return self._modelled(self._blank(data, UNFINISHED), data)
+
+    def _no_better(self, model: Any, data: Any) -> bool:
+        """Whether simple estimates predict better than the model of a fit that was cut short."""
+        return False
 
     def _keeps_model(self, session: Session, again: bool) -> bool:
         """Whether an interrupted fit keeps the previous model.
@@ -337,7 +349,10 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             setattr(self, name, value)
 
     def _finish(self, outcome: Outcome, loud: bool) -> None:
-        doubt = against(self._model.trail) if loud else ""
+        trail = self._model.trail
+        if trail and trail[-1].get("why") == UNFINISHED:
+            outcome = replace(outcome, status=f"{outcome.status}; {UNFINISHED}")
+        doubt = against(trail) if loud else ""
         if doubt:
             # offsets that replace a fit have converged, whether or not the fit did
             plain = doubt != DOUBT

@@ -13,7 +13,7 @@ from .fitting import degrees
 from .observations import MOST, Observations
 from .packing import host
 from .tucker import degrees as tensor_degrees
-from .units import robust_column_units
+from .units import robust_column_units, unlike_columns
 
 
 class DataWarning(UserWarning):
@@ -84,6 +84,13 @@ def mostly_rejected(model: Any) -> list[str]:
     # entries that are small compared with the data need no warning, rejected or not
     gross = _gross(model)
     found = []
+    many = _mostly(data, places[-1][~gross], len(places) - 1)
+    of_one_unit = len(places) == 2 and model.scale in ("none", "rows")
+    if many and of_one_unit and unlike_columns(data, robust=True):
+        found.append(
+            "the columns are of unlike scale, and one threshold for all of them rejects more than "
+            f'half of the entries of {_slices(many, 1, 2)}, small as they are; set scale="auto"'
+        )
     for mode, index in enumerate(places):
         count = _mostly(data, index[gross], mode)
         if count:

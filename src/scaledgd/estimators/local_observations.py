@@ -405,7 +405,9 @@ class LocalObservations(Observations):
         index = self.coordinates
         estimate = factors.gather(index)
         off = (estimate if scales is None else scales.undo(estimate, index)) - self.flat
-        return off * off if self.weight is None else off * off * self.weight
+        if self.weight is None:
+            return off * off
+        return off * off * array_namespace(off).reshape(self.weight, (-1,))
 
     def residual_scale(self, factors: Model) -> float:
         return scale_of(self._weighted_residual(factors))

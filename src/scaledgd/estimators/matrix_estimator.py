@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import is_torch_array
+from array_api_compat import array_namespace, is_torch_array
 from sklearn import get_config
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .base import all_or_nothing
 from .choosing import Reading, plain_side
+from .comparing import better
 from .dask import any_dask, as_array, is_frame, refuse_weights
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
@@ -24,12 +25,14 @@ from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
 from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
+from .robust_judging import bounded
 from .scaling import Choice, empty, scales
 from .searching import search
 from .session import Session, unexplained
 from .timed import LEARN
 from .timed_model import TimedModel
-from .units import tamed
+from .units import robust_column_units, tamed
+from .vouching import middle_errors, own_units, rows_in_part, squared
 from .wishes import Wishes
 
 SMOOTH = ("auto", "none", "rows", "columns")
@@ -275,6 +278,20 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             state = begin(Session(), scaled, F, None).state
         reading = Reading(size, choice, known, [{"rank": F.rank, "why": why}])
         return TableFit.of_iterate(state, reading, data, robust, plain)
+
+    def _no_better(self, model: MatrixModel, data: LocalObservations) -> bool:
+        if not model.attributes["rank_"] and model.in_time is None:
+            return True  # nothing was found yet
+        pairs, xp = rows_in_part(data), array_namespace(data.y)
+        if not pairs:
+            return False
+        robust = self._outliers() is not None
+        unit = robust_column_units(data).scale if robust else own_units(data)
+        values = [model.rows_at(fit, test.coordinates) for fit, test in pairs]
+        tests = [test for _, test in pairs]
+        errors = xp.concat([squared(*each, unit) for each in zip(tests, values, strict=True)])
+        means = middle_errors(pairs, unit, robust)
+        return better(bounded(means), bounded(errors)) if robust else better(means, errors)
 
     def _modelled(self, fit: TableFit, data: LocalObservations) -> MatrixModel:
         outliers = self._outliers()

@@ -310,8 +310,19 @@ class MatrixModel(EntrywiseModel):
         if self.threshold is not None:
             typical = 1.0 if self.units is None else float(np.median(host(self.units.scale)))
             found["threshold_"] = float(self.threshold * self.size) * typical
-            found["outliers_"] = left.outliers
+            found["outliers_"] = self._unlike_constants(left.outliers)
         return found
+
+    def _unlike_constants(self, outliers: Any) -> Any:
+        """Outliers without entries of rows and columns that are constant, and estimated so."""
+        keep = np.ones(outliers.nnz, dtype=bool)
+        for levels, index in zip((self._row_levels, self.levels), outliers.coords, strict=True):
+            if levels is not None:
+                keep &= np.isnan(host(levels))[index]
+        if keep.all():
+            return outliers
+        some = outliers.data[keep], tuple(index[keep] for index in outliers.coords)
+        return type(outliers)(some, shape=outliers.shape)
 
     def at(self, index: Index) -> Array:
         found = self.attributes

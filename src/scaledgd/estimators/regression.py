@@ -198,7 +198,7 @@ class _Regressor(RegressorMixin, LowRankEstimator):
             session.with_reading(reading), scaled, self._wanted(), given, rng
         )
         if useless(scaled, trail) and not session.out_of_time:
-            return self._blank(data, [*trail, {"rank": 0, "why": OFFSETS}])
+            return self._blank(data, OFFSETS, trail)
         reading = replace(reading, ridge=ridge, trail=trail)
         start = self._start(data.y, ranks)
         state = fit_coefficient(session.with_reading(reading), scaled, ranks, ridge, start)
@@ -221,14 +221,15 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         )
         return scaled, CoefficientReading(tall * deviation / wide, wide)
 
-    def _blank(self, data: Sample, trail: Trail | None = None) -> CoefficientFit:
+    def _blank(
+        self, data: Sample, why: str = "interrupted", trail: Trail | None = None
+    ) -> CoefficientFit:
         """Return the intercept alone; a ridge of 1 leaves nothing of the coefficient."""
         scaled, reading = self._scaled(data)
         ranks = (1,) * len(self.shape_)
         some = small_random(1 if len(ranks) == 2 else ranks, 1.0, rng=0)(scaled.problem())
         F = some.with_blocks(tuple(0 * B for B in some.blocks))
-        trail = [{"rank": 0, "why": "interrupted"}] if trail is None else trail
-        reading = replace(reading, ridge=1.0, trail=trail)
+        reading = replace(reading, ridge=1.0, trail=[*(trail or []), {"rank": 0, "why": why}])
         return CoefficientFit(scaled.problem().linearize(F), reading, ranks)
 
     def _start(self, y: Array, ranks: Ranks) -> Factors | None:

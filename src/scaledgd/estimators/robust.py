@@ -159,7 +159,7 @@ def rejection(
         tries: list[Callable[[State], Factors | State]] = []
         if any(astray):
             tries.append(_anew(data, shares, exact))
-        if rank > 1 and _concentrated(table_factors(state)):
+        if rank > 1 and concentrated(table_factors(state)):
             tries.append(_spread_out)
         if rank > 1:
             tries.append(lambda state: without_weakest(state, run))
@@ -237,7 +237,7 @@ def without_surplus(session: Session, problem: Observed, state: State, data: Obs
     """
     least, fine = levels(session, data)
     level = threshold(state)
-    if level > fine or not _concentrated(table_factors(state)):
+    if level > fine or not concentrated(table_factors(state)):
         return state
     outcome = session.outcome.copy()
     while table_factors(state).rank > 1:
@@ -312,7 +312,7 @@ def leverage(F: Bordered) -> list[Array]:
     return [xp.sum(Q * Q, axis=1) for Q in spans]
 
 
-def _concentrated(F: Bordered) -> bool:
+def concentrated(F: Bordered) -> bool:
     """Whether a direction belongs almost only to one row or column, as outliers would cause."""
     return any(float(x.max()) > 0.25 for x in leverage(F))
 

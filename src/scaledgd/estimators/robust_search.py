@@ -21,7 +21,7 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
-from .robust import fit_robust, levels, rejecting, rejection, settle
+from .robust import concentrated, fit_robust, levels, rejecting, rejection, settle
 from .robust_judging import bounded, useless
 from .robust_rank import robust_rank
 from .robust_starts import carried, cauchy, continued, without_errors_of_one
@@ -94,10 +94,11 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     if part is None:
         return found
     found = part.no_better(session, data, found, wishes, most, seed)
-    if part.doubtful:
+    if part.doubtful and data.size <= SMALL:
         exact = _by_ranks(session, data, wishes, seed)
         if exact is not None:
             return exact
+        found, part = part.of_small_rank(session, data, found, wishes, seed)
     timed = part.in_time(session, data, found, modes[0]) if modes else None
     if timed is not None:
         return timed
@@ -206,6 +207,34 @@ class _Part:
         session.outcome.become(outcome)
         return whole
 
+    def of_small_rank(
+        self, session: Session, data: LocalObservations, whole: TableFit, wishes: Wishes, seed: int
+    ) -> tuple[TableFit, _Part]:
+        """Return a fit of small rank and its part, if it predicts better than one that found it.
+
+        All ranks at once may begin with errors of which a few ranks know nothing.
+        """
+        best: tuple[int, _Part] = 0, self
+        open_ended = wishes.rank is None and _by_columns(wishes)
+        for rank in RANKS if open_ended else ():
+            if data.size * (1 - MOST) < PLENTY * degrees(rank, data.shape) or session.out_of_time:
+                break
+            apart, asked = session.with_reading(None).apart(), replace(wishes, rank=rank)
+            found = _plain(apart, self.fit, asked, rank, seed)
+            values = found.reading.values(table_factors(found.state), self.test.coordinates)
+            errors = self.judged(values)
+            medians = self.medians[: errors.shape[0]]
+            if better(errors, best[1].errors[: errors.shape[0]]):
+                best = rank, replace(self, found=found, errors=errors, medians=medians)
+            elif best[0]:
+                break
+            if table_factors(found.state).rank < rank:
+                break  # nor would it have a larger one
+        rank, part = best
+        if not rank or session.out_of_time:
+            return whole, self
+        return _plain(session, data, replace(wishes, rank=rank), rank, seed), part
+
     def explained(self, data: LocalObservations, found: TableFit) -> float:
         """The log-likelihood of all entries, in units of the columns."""
         values = found.reading.values(table_factors(found.state), data.coordinates)
@@ -245,13 +274,13 @@ def _has_posterior(found: TableFit) -> bool:
 
 
 def _by_ranks(
-    session: Session, data: LocalObservations, wishes: Wishes, seed: int
+    session: Session, data: LocalObservations, wishes: Wishes, seed: int, most: int = RANKS[-1]
 ) -> TableFit | None:
     """Return the fit of least rank that reproduces the accepted entries, if there is one."""
-    if wishes.rank is not None or not wishes.allow("none") or data.size > SMALL:
+    if wishes.rank is not None or not wishes.allow("none"):
         return None
     for rank in RANKS:
-        if data.size * (1 - MOST) < PLENTY * degrees(rank, data.shape):
+        if rank > most or data.size * (1 - MOST) < PLENTY * degrees(rank, data.shape):
             return None
         outcome = session.outcome.copy()
         asked = replace(wishes, rank=rank)
@@ -388,6 +417,12 @@ def _exact(
         plain = replace(wishes, rank=rank)
         again, exact = _by_rejection(session, data, Choice(robust=True), plain, seed)
         if exact:
+            whole, F = session.outcome.copy(), table_factors(again.state)
+            # components of a row or column may explain its errors, and fewer all the others
+            fewer = concentrated(F) and _by_ranks(session, data, wishes, seed, F.rank - 1)
+            if fewer:
+                return fewer
+            session.outcome.become(whole)
             return replace(again, reading=replace(again.reading, trail=found.reading.trail))
         session.outcome.become(outcome)
     here, problem = session.with_reading(found.reading), normal.problem(rejecting(normal, "auto"))

@@ -23,10 +23,10 @@ from .session import Session
 from .tensor_given import Asked, fit_given, with_ridge
 from .tensor_model import TensorModel, TensorReading
 from .tensor_search import fit_auto
-from .tensor_vouching import offsets_alone
+from .tensor_vouching import offsets_alone, opinion
 from .tensor_ways import ended
 from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible, spectra
-from .vouching import OFFSETS, against
+from .vouching import OFFSETS, against, rows_in_part
 
 Array = Any
 
@@ -214,12 +214,24 @@ class _TensorEstimator(EntrywiseEstimator):
         robust = self._outliers() is not None
         return reading.fit_of(found.state, data, robust), reading
 
-    def _blank(self, data: LocalObservations) -> tuple[TensorFit, TensorReading]:
+    def _blank(
+        self, data: LocalObservations, why: str = "interrupted"
+    ) -> tuple[TensorFit, TensorReading]:
         """Return offsets alone; without offsets, a constant."""
         normal, size = self._normalised(data)
         reading = TensorReading(size, (None,) * len(data.shape))
         robust = self._outliers() is not None
-        return offsets_alone(normal, reading, self._centers[-1], robust, "interrupted")
+        return offsets_alone(normal, reading, self._centers[-1], robust, why)
+
+    def _no_better(self, model: TensorModel, data: LocalObservations) -> bool:
+        pairs, xp = rows_in_part(data), array_namespace(data.y)
+        if not pairs:
+            return False
+        off = [test.flat - model.rows_at(fit, test.coordinates) for fit, test in pairs]
+        errors = xp.concat([(x / model.size) ** 2 for x in off])
+        scaled = [(fit.scaled(model.size), test.scaled(model.size)) for fit, test in pairs]
+        robust = self._outliers() is not None
+        return opinion(errors, scaled, self._centers[-1], robust) != ""
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations

@@ -23,6 +23,9 @@ OFFSETS = "offsets alone predict held-out entries better"
 MEDIANS = "medians predict held-out entries better"
 """What it says about medians that replace a fit."""
 
+UNFINISHED = "offsets alone predict better than the fit so far, and are given"
+"""What it says of offsets that are given in place of a fit which did not converge."""
+
 FEWEST = 20
 """Number of entries below which none are held out."""
 
@@ -58,7 +61,9 @@ def own_units(data: LocalObservations) -> Array:
     data = data.scaled(size)  # squares of huge numbers overflow
     counts = data.counts(1)
     squares = data.squares(1) / xp.where(counts > 1, counts, xp.ones_like(counts))
-    known = (counts >= 4) & (squares > 1e-20)
+    # where columns are short, all have few entries, and large ones must not decide alone
+    enough = max(2, min(4, int(xp.max(counts))))
+    known = (counts >= enough) & (squares > 1e-20)
     some = xp.sort(squares[known])
     typical = float(some[some.shape[0] // 2]) if some.shape[0] else data.mean_square()
     return size * xp.sqrt(xp.where(known, squares, typical + 0 * squares))
@@ -86,6 +91,19 @@ def parts_of(data: LocalObservations, seed: int, several: int = SEVERAL) -> Pair
     if data.size < FEWEST:
         return []
     return data.split(0.1, seed, min(5, max(1, math.ceil(several / (0.1 * data.size)))))
+
+
+def rows_in_part(data: LocalObservations, most: int = 50_000) -> Pairs:
+    """Return entries of rows, and others of the same rows to predict from them.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    most : int
+        Entries above which there are but some rows.
+    """
+    count = max(1, most * data.shape[0] // max(1, data.size))
+    return parts_of(data if count >= data.shape[0] else data.sampled(0, count, 0), 0)
 
 
 def determinable(data: Observations, share: float) -> int:

@@ -10,8 +10,8 @@ from array_api_compat import array_namespace, is_array_api_obj
 
 from .. import checks
 from ..ambient import Ambient, Dense, RankOneSum
-from ..factors import Factors, LowRank
-from ..linalg import conj, is_complex
+from ..factors import Factors, LowRank, Tucker
+from ..linalg import conj, is_complex, mode_product
 from .base import Operator
 
 Array = Any
@@ -103,16 +103,31 @@ class Sensing(Operator):
         return Dense(array_namespace(w).reshape(x, self.shape))
 
     def block_matrix(self, factors: Factors, k: int) -> Array | None:
-        plain = isinstance(factors, LowRank) and not is_complex(factors.L)
-        if not plain or not self.dense or is_complex(self.matrix):
+        if not self.dense or is_complex(self.matrix) or is_complex(factors.blocks[0]):
             return None
-        assert isinstance(factors, LowRank)
+        if isinstance(factors, Tucker):
+            return self._tucker_matrix(factors, k)
+        if not isinstance(factors, LowRank):
+            return None
         xp, (n1, n2), r = array_namespace(self.matrix), self.shape, factors.rank
         if k == 0:
             return xp.reshape(xp.reshape(self.matrix, (-1, n2)) @ factors.R, (-1, n1 * r))
         designs = xp.reshape(self.matrix, (-1, n1, n2))
         products = xp.permute_dims(designs, (0, 2, 1)) @ factors.L
         return xp.reshape(products, (-1, n2 * r))
+
+    def _tucker_matrix(self, factors: Tucker, k: int) -> Array:
+        """The matrix J of a factor, or of the core."""
+        xp, order = array_namespace(self.matrix), len(self.shape)
+        products = xp.reshape(self.matrix, (-1, *self.shape))
+        for j, U in enumerate(factors.factors):
+            if j != k:
+                products = mode_product(products, U.T, j + 1)
+        if k != order:
+            others = [j for j in range(order) if j != k]
+            axes = [j + 1 for j in others], others
+            products = xp.tensordot(products, factors.core, axes=axes)
+        return xp.reshape(products, (products.shape[0], -1))
 
     def spectral(self, y: Array, kept: int | None) -> Ambient:
         # the l1 problems take measurements of unit variance, so a mean estimates X
