@@ -395,6 +395,12 @@ def labelled(i, j, y, seed=1):
     return frame.sample(frac=1, random_state=seed).reset_index(drop=True)
 
 
+def numbered(frame):
+    """The coordinates of labels."""
+    users = frame["user"].astype(str).str[1:].astype(int)
+    return users.to_numpy(), ((frame["item"] + 50) // 10).to_numpy()
+
+
 @pytest.mark.parametrize("kind", [str, "category"])
 def test_a_frame_of_labels(kind, large, monkeypatch, client):
     monkeypatch.setattr(fitting, "PART", 4000)
@@ -409,8 +415,7 @@ def test_a_frame_of_labels(kind, large, monkeypatch, client):
     assert lazy.npartitions == lines.npartitions
     estimate = lazy.compute()
     assert estimate.index.equals(frame.index)
-    numbers = frame["user"].astype(str).str[1:].astype(int), (frame["item"] + 50) // 10
-    wanted = model.predict_entries(tuple(x.to_numpy() for x in numbers))
+    wanted = model.predict_entries(numbered(frame))
     assert np.array_equal(estimate, wanted)
     few = frame[["user", "item"]].iloc[:3]
     assert np.array_equal(model.predict_entries(few), wanted[:3])
@@ -638,9 +643,9 @@ def options(tmp_path, client, **given):
     return CompleteOptions(**{**usual, "rank": RANK, "center": "both", "scale": "none", **given})
 
 
-def test_files_in_parts_are_filled(large, tmp_path, client):
+def test_files_in_parts_are_filled(large, tmp_path, client, monkeypatch):
     pytest.importorskip("typer", reason="needs scaledgd[cli]")
-    from scaledgd.cli.commands import folders
+    from scaledgd.cli.commands import folders, parts
 
     i, j, y = entries()
     frame = labelled(i, j, y).assign(note="as it was")
@@ -649,19 +654,46 @@ def test_files_in_parts_are_filled(large, tmp_path, client):
     stranger = frame.iloc[[0]].assign(user="nobody", stars=np.nan)
     for k, part in enumerate((holes.iloc[:7000], pd.concat([holes.iloc[7000:], stranger]))):
         part.to_parquet(tmp_path / f"part{k}.parquet", index=False)
-    asked = options(tmp_path, client)
+    page = tmp_path / "page.html"
+    asked = options(tmp_path, client, report=page, interval=0.8, std=True)
     folders.check(asked)
+    monkeypatch.setattr(parts, "TOGETHER", 100)  # intervals of one file after the other
     summary = folders.run(asked)
     facts = summary.facts(1.0)
     assert (facts["missing"], facts["unknown_rows"]) == (lost.sum() + 1, 1)
     assert facts["held_out"]["rmse"] < 0.5 * facts["held_out"]["rmse_of_column_means"]
     found = pd.concat([pd.read_parquet(p) for p in sorted((tmp_path / "out").glob("*.parquet"))])
-    assert list(found.columns) == list(frame.columns)
+    assert list(found.columns) == [*frame.columns, "lower", "upper", "std"]
     assert found["note"].eq("as it was").all()
     off = found["stars"].to_numpy()[:-1] - frame["stars"].to_numpy()
     assert np.array_equal(off[~lost], np.zeros((~lost).sum()))
     assert np.sqrt(np.mean(off[lost] ** 2)) < 0.6
     assert not left_behind(client)
+    # the intervals of one machine, for cells that were missing only
+    model = clone(MODELS["given"]).set_params(center="both", scale="none", calibrate=0.1)
+    order = np.lexsort((frame["item"], frame["user"]))
+    known = frame.iloc[order[~lost[order]]]
+    model.fit_entries(numbered(known), known["stars"].to_numpy(), SHAPE)
+    index, bounds = numbered(frame[lost]), found[["lower", "upper"]].to_numpy()[:-1]
+    assert np.allclose(bounds[lost].T, model.interval(index, 0.8, "prediction"), rtol=1e-6)
+    low, high = model.interval(index, 0.6826894921370859, "prediction")
+    assert np.allclose(found["std"].to_numpy()[:-1][lost], (high - low) / 2, rtol=1e-6)
+    assert np.isnan(found[["lower", "upper", "std"]].to_numpy()[~np.append(lost, False)]).all()
+    truth = frame["stars"].to_numpy()[lost]
+    inside = (bounds[lost, 0] < truth) & (truth < bounds[lost, 1])
+    assert 0.7 < inside.mean() < 0.9
+    # the report of one machine
+    text = page.read_text()
+    for word in (
+        "Accuracy",
+        "Missing cells",
+        "Before and after",
+        "The model",
+        f"{lost.sum() + 1:,}",
+    ):
+        assert word in text
+    assert [len(n) for n in summary.counts.values()] == list(SHAPE)
+    assert sum(summary.counts["rows"]) == sum(summary.counts["columns"]) == (~lost).sum()
 
 
 def test_pairs_are_predicted_in_parts(large, tmp_path, client):
@@ -703,7 +735,12 @@ def test_what_files_in_parts_refuse(tmp_path, client):
     refused("contradict", workers=2)
     refused("there is no file", cluster=None, workers=1, file=tmp_path / "none*.parquet")
     refused("must be a folder", out=tmp_path / "out.parquet")
-    refused("--report does not go with", report=tmp_path / "page.html")
+    refused("there is no folder", report=tmp_path / "none" / "page.html")
+    refused("--text does not go with", text=["user"])
+    (tmp_path / "more").mkdir()
+    named = labelled(*entries()).assign(std=1.0)
+    named.to_parquet(tmp_path / "more" / "a.parquet", index=False)
+    refused("--std adds a column 'std'", run=True, std=True, file=tmp_path / "more" / "*.parquet")
     refused("nothing is missing", run=True)
     refused("no column 'stairs'", run=True, long=("user", "item", "stairs"))
     pd.DataFrame({"user": ["u0001"]}).to_parquet(tmp_path / "pairs.pq", index=False)

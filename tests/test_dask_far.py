@@ -216,12 +216,17 @@ def test_files_in_parts_are_filled(far, tmp_path, client, monkeypatch):  # noqa:
     for name in ("distributed", "here"):
         if name == "here":
             monkeypatch.setenv(fitting.LIMIT, "1e9")
-        asked = options(tmp_path, client, out=tmp_path / name, raw=True)
+        beside = {"interval": 0.9, "std": True, "report": tmp_path / f"{name}.html"}
+        asked = options(tmp_path, client, out=tmp_path / name, raw=True, **beside)
         facts = folders.run(asked).facts(1.0)
         parts = sorted((tmp_path / name).glob("*.parquet"))
-        found[name] = facts["held_out"], pd.concat(map(pd.read_parquet, parts))["stars"]
+        columns = pd.concat(map(pd.read_parquet, parts))[["stars", "lower", "upper", "std"]]
+        found[name] = facts["held_out"], columns.to_numpy()
+        assert "Before and after" in (tmp_path / f"{name}.html").read_text()
     assert found["here"][0] == pytest.approx(found["distributed"][0], rel=1e-8)
-    assert np.allclose(found["here"][1], found["distributed"][1], rtol=1e-8, atol=1e-8)
+    one, two = found["here"][1], found["distributed"][1]
+    assert np.isfinite(one[:-2][lost]).all()
+    assert np.allclose(one, two, rtol=1e-8, atol=1e-8, equal_nan=True)
     gc.collect()
     assert not left_behind(client)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -55,6 +56,19 @@ def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any =
     X : object
         What the user passed, for callbacks.
     """
+    with open_fit(estimator, read, client, X):
+        pass
+
+
+@contextmanager
+def open_fit(
+    estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any = None
+) -> Iterator[tuple[Any, Any]]:
+    """Fit an estimator, and keep the entries where they are until the block ends.
+
+    Takes what `fit` takes. Gives the fitted estimator, and the model as it is while the entries
+    are there, which can say how sure it is of any estimate.
+    """
     estimator._check_params()
     with all_or_nothing(estimator) as work, opened(client) as workers:
         source = read(workers)
@@ -75,8 +89,10 @@ def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any =
             if getattr(error, "salvaged", False) and isinstance(data, ShardedObservations):
                 _forget(work, source)  # what it ended with is kept
             raise
+        known = work._model
         if isinstance(data, ShardedObservations):
             _forget(work, source)
+        yield work, known
 
 
 def _forget(work: Any, source: Source) -> None:
