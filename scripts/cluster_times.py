@@ -44,18 +44,19 @@ def nanoseconds(entries: int, rank: int, seed: int = 0) -> tuple[float, float]:
     i, j = np.divmod(np.unique(rng.integers(0, n1 * n2, entries)), n2)
     y = rng.standard_normal(len(i))
     shape, blocks = (n1, n2), [rng.standard_normal((n, rank)) for n in (n1, n2)]
-    spent, apart = 0.0, 0.0
+    spent, apart, scaled = 0.0, 0.0, Chain().then("scaled", 2.0)
     for mode, (own, other) in enumerate(((i, j), (j, i))):
         limits = (0, shape[mode])
         shard = Shard.assembled(mode, limits, shape, False, (own, other.astype(np.int32), y))
         mine, others = Own(blocks[mode], None), Other(blocks[1 - mode], None)
         unsure = Unsure(np.full(blocks[1 - mode].shape, 0.01), np.ones(rank), 1.0, None)
         with limited(1, 1):
-            tasks.squares(shard, mine, others, Chain())  # what is prepared once does not count
+            # what is prepared once does not count
+            tasks.squares(shard, mine, None, others, Chain(), None)
             began = time.process_time()
-            tasks.update(shard, mine, others, unsure, Chain().then("scaled", 2.0))
+            tasks.update(shard, mine, None, others, unsure, scaled, None)
             if mode == 0:
-                tasks.squares(shard, mine, others, Chain().then("scaled", 2.0))
+                tasks.squares(shard, mine, None, others, scaled, None)
             took = time.process_time() - began
             spent += took
             if mode == 0:

@@ -21,13 +21,22 @@ da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
 pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
-from scaledgd.distributed import fitting, workers  # noqa: E402
+from scaledgd.distributed import fitting, residuals, sources, trimming, workers  # noqa: E402
 from scaledgd.distributed.places import Places  # noqa: E402
+from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
 from scaledgd.distributed.shards import Shard  # noqa: E402
 from scaledgd.distributed.sorting import by_slice, repeated  # noqa: E402
 from scaledgd.distributed.workers import Here  # noqa: E402
-from scaledgd.estimators import choosing, joint, journal, progress, searching  # noqa: E402
-from scaledgd.kernels import cpp  # noqa: E402
+from scaledgd.estimators import (  # noqa: E402
+    choosing,
+    joint,
+    journal,
+    progress,
+    robust_search,
+    searching,
+)
+from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
+from scaledgd.kernels import backend, cpp  # noqa: E402
 
 SHAPE, RANK = (300, 200), 3
 pytestmark = [
@@ -606,30 +615,135 @@ def test_a_closed_client():
             fitted(MODELS["given"], *chunked(*entries()), client=client)
 
 
+# ---- gross errors
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Small data count as too large to fit again where there are gross errors."""
+    monkeypatch.setattr(robust_search, "JUDGED", 0)
+
+
+def with_errors(noise=0.3, share=0.05):
+    """The same entries, some of which are grossly wrong."""
+    i, j, y = entries(noise, offsets=False)
+    rng = np.random.default_rng(2)
+    return i, j, y + 20 * rng.standard_normal(len(y)) * (rng.random(len(y)) < share)
+
+
+ROBUST = {
+    "given": sg.RobustPCA(RANK, smooth="none"),
+    "auto": sg.RobustPCA(smooth="none"),
+    "columns": sg.RobustPCA(RANK, center="columns", scale="columns", smooth="none"),
+    "share": sg.MatrixCompletion(RANK, outliers=0.06, smooth="none"),
+    "completion": sg.MatrixCompletion(
+        RANK, outliers="auto", calibrate=0.1, smooth="none", random_state=0
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "noise"),
+    [
+        *(("given", parts, 0.3) for parts in (1, 2, 7)),
+        *(("given", 4, 0.0), ("auto", 4, 0.3), ("auto", 2, 0.0)),
+        *(("columns", 4, 0.3), ("share", 4, 0.3), ("completion", 4, 0.3)),
+    ],
+)
+def test_robust_fits_in_shards(name, parts, noise, large, judged, alone, monkeypatch):
+    i, j, y = with_errors(noise)
+    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    one, many = fitted(ROBUST[name], i, j, y), fitted(ROBUST[name], *chunked(i, j, y))
+    assert type(many._model.observations) is RememberedObservations
+    if noise:
+        alike(one, many)
+    else:  # the noise is what rounding leaves
+        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+    assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
+    found = [abs(model.outliers_.tocsr()) for model in (one, many)]
+    assert found[0].nnz == found[1].nnz > 300
+    assert abs(found[0] - found[1]).max() < 1e-8
+    if name == "completion":
+        index = i[:40], j[:40]
+        for kind in ("model", "prediction", "conformal"):
+            bounds = [model.interval(index, 0.9, kind) for model in (one, many)]
+            assert np.allclose(*bounds, rtol=1e-8, atol=1e-8)
+
+
+def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    i, j, y = with_errors()
+    lines = dd.from_pandas(labelled(i, j, y), npartitions=3)
+    one, many = fitted(ROBUST["given"], i, j, y), clone(ROBUST["given"]).fit(lines)
+    alike(one, many)
+    assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
+    assert not left_behind(client)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_tables_that_are_nearly_full(missing, large, judged, alone, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 17_000)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((SHAPE[0], RANK)) @ rng.standard_normal((RANK, SHAPE[1]))
+    X = X + 0.1 * rng.standard_normal(SHAPE)
+    X[rng.random(SHAPE) < missing] = np.nan
+    wrong = X + 10 * (rng.random(SHAPE) < 0.05)
+    for model, table in ((MODELS["given"], X), (ROBUST["given"], wrong)):
+        one = clone(model).fit(table)
+        many = clone(model).fit(da.from_array(table, chunks=(70, 90)))
+        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("few", [0, 30, 10**6])
+def test_order_statistics_of_shards(dtype, few, large, alone, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 500)
+    monkeypatch.setattr(trimming, "FEW", few)
+    i, j, y = entries(m=2000)
+    y = np.where(np.arange(2000) % 5 == 0, np.round(y), y).astype(dtype)  # ties and zeros
+    y[:3] = 0, 1e-30, 1e30
+    with workers.opened(None) as here:
+        source = sources.of_entries(here, chunked(i, j), da.from_array(y, chunks=700), SHAPE)
+        data = fitting.sharded(here, source)
+        sizes = np.sort(np.abs(y))[::-1]
+        for k in (1, 2, 500, 1999, 2000):
+            found = backend(data.y).kth_magnitude(data.y, k)
+            assert found == sizes[k - 1]
+            assert found.dtype == dtype
+        _, count, squares, largest = backend(data.y).within(data.y, 1.0)
+        inside = sizes[sizes <= 1]
+        assert (count, largest) == (len(inside), inside[0])
+        assert squares == pytest.approx(np.sum(inside.astype(float) ** 2), rel=1e-6)
+        assert data.typical(0.7) == LocalObservations((i, j), y, SHAPE).typical(0.7)
+
+
+def test_outliers_and_parts_need_memory(large, judged, alone, monkeypatch):
+    arrays = chunked(*with_errors())
+    monkeypatch.setattr(residuals, "available_memory", lambda: 1e3)
+    with pytest.raises(MemoryError, match="entries, would take about"):
+        fitted(ROBUST["given"], *arrays)
+
+
 # ---- fits that are not distributed
 
 
-def test_robust_fits_and_tensors_are_brought_here(monkeypatch):
+def test_tensors_are_brought_here(monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
-    X = X + 8 * (rng.random(X.shape) < 0.05)
     T = sg.datasets.low_rank_tensor((12, 10, 8), 2, kappa=2, rng=0).full()
     T = np.where(rng.random(T.shape) < 0.7, T, np.nan)
-    index = np.nonzero(~np.isnan(T))
-    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
-        lazy = da.from_array(data, chunks=7)
-        one, many = clone(model).fit(data), clone(model).fit(lazy)
-        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
-        estimate = many.transform(lazy)
-        assert estimate.chunks == lazy.chunks
-        assert np.allclose(estimate.compute(), one.transform(data), rtol=1e-8, atol=1e-8)
+    index, model = np.nonzero(~np.isnan(T)), sg.TensorCompletion(2)
+    lazy = da.from_array(T, chunks=7)
+    one, many = clone(model).fit(T), clone(model).fit(lazy)
+    assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+    estimate = many.transform(lazy)
+    assert estimate.chunks == lazy.chunks
+    assert np.allclose(estimate.compute(), one.transform(T), rtol=1e-8, atol=1e-8)
     arrays = chunked(*index, T[index], chunks=100)
     many = sg.TensorCompletion(2).fit_entries(arrays[:3], arrays[3], T.shape)
     assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-8, atol=1e-8)
     monkeypatch.setattr(fitting, "available_memory", lambda: 1e4)
-    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
-        with pytest.raises(MemoryError, match="not distributed"):
-            clone(model).fit(da.from_array(data, chunks=7))
+    with pytest.raises(MemoryError, match="not distributed"):
+        clone(model).fit(lazy)
 
 
 # ---- the command line

@@ -36,7 +36,7 @@ from test_dask import (  # noqa: E402
 )
 
 from scaledgd.distributed import cluster as cluster_module  # noqa: E402
-from scaledgd.distributed import fitting, observations, remembered, systems, tasks  # noqa: E402
+from scaledgd.distributed import fitting, in_shards, remembered, systems, tasks  # noqa: E402
 from scaledgd.distributed.cluster import size_of  # noqa: E402
 from scaledgd.distributed.shards import Chain, Shard  # noqa: E402
 from scaledgd.distributed.tall import RowsOfTable, Tall  # noqa: E402
@@ -192,7 +192,7 @@ def test_frames_are_joined_by_part(far, alone, monkeypatch):  # noqa: F811
 
 def test_held_out_entries_are_scored(far, alone, monkeypatch):  # noqa: F811
     monkeypatch.setattr(fitting, "PART", 4000)
-    monkeypatch.setattr(observations, "SUMS", 8 * 15 * 50)  # columns are asked for in parts
+    monkeypatch.setattr(in_shards, "SUMS", 8 * 15 * 50)  # columns are asked for in parts
     i, j, y = entries()
     model = clone(MODELS["given"]).set_params(calibrate=0.1)
     one, many = fitted(model, i, j, y), fitted(model, *chunked(i, j, y))
@@ -498,8 +498,8 @@ def test_sums_of_columns_make_the_systems_of_the_kernels(border, dtype):
     whole = Shard.assembled(1, (0, n2), SHAPE, False, pieces)
     given = np.stack([L[:, r], variance[:, r]], axis=1) if border else None
     unsure = Unsure(variance[:, :r], ridge, 0.3, given)
-    want = tasks.update(whole, Own(R, v), Other(L, u), unsure, chain)
-    least = tasks.step(whole, Own(R, v), ridge, Other(L, u), chain, True)
+    want = tasks.update(whole, Own(R, v), None, Other(L, u), unsure, chain, None)
+    least = tasks.step(whole, Own(R, v), None, ridge, Other(L, u), chain, None, True)
     units = variance[:, :r].max(axis=0).astype(float)
     doubt = [(variance[:, :r] / units).astype(np.float32)]
     doubt = np.concatenate([*doubt, variance[:, r:]], axis=1) if border else doubt[0]

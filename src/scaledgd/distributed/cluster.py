@@ -242,7 +242,8 @@ class Cluster(Workers):
             places = self.places.of(shards)
             parts: list[list[Any]] = [[] for _ in shards]
             mine = [detached(x, needed) for x, needed in zip(own, parts, strict=True)]
-            everyone, questions = self._sent_to_all(places, shared, asked)
+            everyone, mine = self._sent(places, mine, (*shared, *asked))
+            everyone, questions = everyone[: len(shared)], everyone[len(shared) :]
             there: dict[Any, list[int]] = {}
             for k, place in enumerate(places):
                 there.setdefault(place, []).append(k)
@@ -280,13 +281,6 @@ class Cluster(Workers):
             pure=False,
             workers=None if place is None else [place],
         )
-
-    def _sent_to_all(
-        self, places: list[Any], shared: Sequence[Any], asked: Sequence[tuple[Any, ...]]
-    ) -> tuple[list[Any], list[Any]]:
-        """Send what every worker needs, questions included."""
-        everyone, _ = self._sent(places, [], (*shared, *asked))
-        return everyone[: len(shared)], everyone[len(shared) :]
 
     def _key(self, work: Work) -> str:
         # the dashboard groups tasks by what comes before the first number

@@ -75,7 +75,7 @@ def open_fit(
         far = too_long(workers, source, work._rank())
         if far:
             _check_far(work)
-        data = observations(workers, source, work._outliers() is None, far)
+        data = observations(workers, source, far)
         work.n_features_in_ = source.shape[1]
         work.__dict__.pop("feature_names_in_", None)
         if source.names is not None:
@@ -144,19 +144,20 @@ def _check_far(work: Any) -> None:
             "a checkpoint would hold the factor of the rows, which stays distributed; leave "
             f"checkpoint out, or raise {LIMIT} if there is memory for the factor"
         )
+    if work._outliers() is not None:
+        raise NotImplementedError(
+            "the factor of the rows stays distributed, and outliers are not found then; raise "
+            f"{LIMIT} if there is memory for the factor, or leave outliers out"
+        )
 
 
-def observations(
-    workers: Workers, source: Source, distribute: bool = True, far: bool = False
-) -> Any:
+def observations(workers: Workers, source: Source, far: bool = False) -> Any:
     """Return the entries of a source: here if they are few, and otherwise in shards.
 
     Parameters
     ----------
     workers : Workers
     source : Source
-    distribute : bool
-        Whether the fit can be distributed; if not, memory must do.
     far : bool
         Whether the factor of the rows is to stay on the workers.
     """
@@ -167,7 +168,7 @@ def observations(
         )
     small = source.size <= GATHER or math.prod(source.shape) <= CELLS
     try:
-        if small or not distribute:
+        if small:
             check_gathering(source.size, source.dtype)
             return gathered(workers, source)
         return sharded(workers, source, far)
@@ -182,7 +183,7 @@ def check_gathering(entries: int, dtype: Any, modes: int = 2) -> None:
         raise MemoryError(
             f"this fit is not distributed, and {entries:,} numbers take about "
             f"{needed / 2**30:.3g} GiB on this machine (there are {left / 2**30:.3g} GiB); fit "
-            "some of the rows; of the estimators, MatrixCompletion without outliers is distributed"
+            "some of the data; only MatrixCompletion and RobustPCA are distributed"
         )
 
 

@@ -37,8 +37,8 @@ class Chain:
     Attributes
     ----------
     steps : tuple of (name, arguments)
-        Methods of `Observations`: "scaled", "standardised" or "shifted". Arrays among the
-        arguments have one number per row or per column of the whole table.
+        Methods of `Observations`: "scaled", "standardised", "shifted" or "bounded". Tuples among
+        the arguments have one number per row, or per column, of the whole table.
     """
 
     steps: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -49,16 +49,15 @@ class Chain:
 
     def apply(self, data: LocalObservations, shard: Shard | None = None) -> LocalObservations:
         """Return the values of a shard, or of some rows, after all steps."""
-        for name, (first, *rest) in self.steps:
-            if shard is not None and isinstance(first, tuple):
-                first = tuple(shard.cut(x, k) for k, x in enumerate(first))
-            data = getattr(data, name)(first, *rest)
+        for name, arguments in self.steps:
+            cut = arguments if shard is None else shard.cut_all(arguments)
+            data = getattr(data, name)(*cut)
         return data
 
     @property
     def nbytes(self) -> int:
-        arrays = (x for _, (first, *_) in self.steps if isinstance(first, tuple) for x in first)
-        return sum(int(x.nbytes) for x in arrays if x is not None)
+        sides = (side for _, given in self.steps for side in given if isinstance(side, tuple))
+        return sum(int(x.nbytes) for side in sides for x in side if x is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +157,15 @@ class Shard:
         if x is None or mode != self.mode:
             return x
         return x[self.first : self.first + self.slices]
+
+    def cut_all(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments; of tuples with one array for each mode, the parts for the shard."""
+        return tuple(
+            tuple(self.cut(x, k) for k, x in enumerate(given))
+            if isinstance(given, tuple)
+            else given
+            for given in arguments
+        )
 
     @cached_property
     def _columns(self) -> dict[tuple[int, int], Columns]:
