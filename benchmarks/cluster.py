@@ -94,12 +94,12 @@ def spilled(dask_worker: Any) -> int:
 def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offsets: int = 2) -> int:
     """Bytes that one sweep with its loss sends: to every worker, to shards, and back.
 
-    Every worker gets both blocks with their variances; every shard its rows of each block, twice
-    those of the first because the loss needs them again; and rows come back with their variances.
+    Every worker gets both blocks with their variances, and every shard its rows of each block; rows
+    come back with their variances.
     """
     q, beside = rank + offsets / 2, offsets / 2
     everywhere = sum(shape) * (q + rank + beside + 2 * beside)
-    own = (shape[0] + sum(shape)) * (q + beside)
+    own = sum(shape) * (q + beside)
     back = 2 * sum(shape) * q
     return int(item * (workers * everywhere + own + back))
 
@@ -117,15 +117,17 @@ def predicted_far(columns: int, rank: int, workers: int, item: int) -> int:
 
 
 def watched() -> list[tuple[int, int]]:
-    """Note, whenever rows were solved for, how many bytes were sent until then."""
+    """Note, whenever all columns were solved for, how many bytes were sent until then."""
     from scaledgd.distributed import cluster as cluster_of
 
     sweeps: list[tuple[int, int]] = []
+    updates: list[bool] = []
 
     def noting(plain: Any) -> Any:
         def call(self: Any, work: Any, *rest: Any, **more: Any) -> Any:
             found = plain(self, work, *rest, **more)
-            if work.__name__ in ("squares", "update_kept"):
+            updates.append(work.__name__ == "update")  # rows and columns in turn
+            if work.__name__ == "update_kept" or (updates[-1] and sum(updates) % 2 == 0):
                 sweeps.append((loopback(), self.sent + self.received + self.passed))
             return found
 

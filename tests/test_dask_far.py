@@ -288,7 +288,7 @@ def test_a_model_is_saved_in_parts(far, alone, monkeypatch, tmp_path):  # noqa: 
     assert again.rank_ == RANK
     again.save(tmp_path / "copy")
     (tmp_path / "other").mkdir()
-    with pytest.raises(FileError, match="no folder of a model"):
+    with pytest.raises(FileError, match="is not the folder of a model"):
         again.save(tmp_path / "other")
     part = tmp_path / "copy" / "rows-00001.npz"
     whole = part.read_bytes()
@@ -331,9 +331,9 @@ def test_what_would_need_all_rows_is_refused(far, alone, monkeypatch):  # noqa: 
         model.predict_entries(chunked(i + SHAPE[0], j)).compute()
     shuffled = []
     monkeypatch.setattr(Here, "shuffle", lambda *_: shuffled.append(1))
-    with pytest.raises(ValueError, match="checkpoint would hold the factor"):
+    with pytest.raises(ValueError, match="checkpoint would hold the row factor"):
         fitted(clone(MODELS["given"]).set_params(checkpoint="fit.npz"), *chunked(i, j, y))
-    with pytest.raises(MemoryError, match="let rows and columns change places"):
+    with pytest.raises(MemoryError, match="swap rows and columns"):
         clone(MODELS["given"]).fit_entries(chunked(j, i), chunked(y)[0], SHAPE[::-1])
     assert not shuffled  # before the long work starts
 

@@ -96,7 +96,7 @@ def open_fit(
 
 
 def _forget(work: Any, source: Source) -> None:
-    """Keep what a model needs of data that the cluster releases now."""
+    """Keep what a model needs of the data, which the cluster is about to release."""
     model = work._model
     model._row_levels  # noqa: B018, found while the data are there
     data = model.observations
@@ -109,7 +109,7 @@ def _forget(work: Any, source: Source) -> None:
 
 
 def too_long(workers: Workers, source: Source, rank: int | None) -> bool:
-    """Whether the factor of the rows is to stay on the workers.
+    """Whether the row factor is to stay on the workers.
 
     It does if it takes more than the limit that the environment names, or than a share of the
     memory of this machine, or of the worker that has least.
@@ -130,36 +130,36 @@ def too_long(workers: Workers, source: Source, rank: int | None) -> bool:
         return False
     if columns * each > room:
         raise MemoryError(
-            f"the factor of {columns:,} columns takes {columns * each / 2**30:.3g} GiB, more than "
-            f"the {room / 2**30:.3g} GiB that it may ({LIMIT}); only the factor of the rows can "
-            "stay distributed: let rows and columns change places if there are more columns"
+            f"the column factor ({columns:,} columns) takes {columns * each / 2**30:.3g} GiB, more "
+            f"than the {room / 2**30:.3g} GiB that it may take ({LIMIT}); only the row factor can "
+            "stay distributed: swap rows and columns if there are more columns than rows"
         )
     return True
 
 
 def _check_far(work: Any) -> None:
-    """Refuse what needs the factor of the rows in one place, before the work begins."""
+    """Refuse what needs the row factor in one place, before the work begins."""
     if work.checkpoint is not None:
         raise ValueError(
-            "a checkpoint would hold the factor of the rows, which stays distributed; leave "
-            f"checkpoint out, or raise {LIMIT} if there is memory for the factor"
+            "a checkpoint would hold the row factor, which is too large and stays distributed; "
+            f"leave checkpoint out, or raise {LIMIT} if there is memory for the factor"
         )
     if work._outliers() is not None:
         raise NotImplementedError(
-            "the factor of the rows stays distributed, and outliers are not found then; raise "
-            f"{LIMIT} if there is memory for the factor, or leave outliers out"
+            "outliers cannot be found while the row factor, which is too large, stays "
+            f"distributed; raise {LIMIT} if there is memory for the factor, or leave outliers out"
         )
 
 
 def observations(workers: Workers, source: Source, far: bool = False) -> Any:
-    """Return the entries of a source: here if they are few, and otherwise in shards.
+    """Return the entries of a source: on this machine if they are few, otherwise in shards.
 
     Parameters
     ----------
     workers : Workers
     source : Source
     far : bool
-        Whether the factor of the rows is to stay on the workers.
+        Whether the row factor is to stay on the workers.
     """
     if not source.size:
         raise ValueError(
@@ -181,9 +181,9 @@ def check_gathering(entries: int, dtype: Any, modes: int = 2) -> None:
     needed, left = COPIES * entries * (8 * modes + np.dtype(dtype).itemsize), available_memory()
     if needed > left:
         raise MemoryError(
-            f"this fit is not distributed, and {entries:,} numbers take about "
-            f"{needed / 2**30:.3g} GiB on this machine (there are {left / 2**30:.3g} GiB); fit "
-            "some of the data; only MatrixCompletion and RobustPCA are distributed"
+            f"this fit is not distributed, and {entries:,} numbers would take about "
+            f"{needed / 2**30:.3g} GiB on this machine, which has {left / 2**30:.3g} GiB left; fit "
+            "a part of the data (only MatrixCompletion and RobustPCA are distributed)"
         )
 
 

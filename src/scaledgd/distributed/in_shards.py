@@ -1,4 +1,4 @@
-"""Where entries in shards are, and how shards are asked."""
+"""Where the shards are, and how they are asked."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class InShards(Observations):
         widths: list[int],
         solves: bool = False,
     ) -> list[Any]:
-        """Return the arrays that work of shards of rows leaves there, and what comes back.
+        """Do work that leaves arrays with the shards of rows; return these and what comes back.
 
         Rows that are solved for do not depend on where they were before. So they can be made again
         from nothing if they are lost, and what was before can be forgotten.
@@ -126,7 +126,7 @@ class InShards(Observations):
         return [*arrays, small]
 
     def questions(self, F: Any = None, systems: bool = False) -> list[tasks.Ask]:
-        """Return parts of the columns, with what they have of factors.
+        """Return ranges of columns, with their rows of the column factor.
 
         Parameters
         ----------
@@ -153,11 +153,11 @@ class InShards(Observations):
         finish: Work,
         *shared: Any,
     ) -> list[Any]:
-        """Return what follows from sums over the shards of rows, for every part of the columns."""
+        """Return what follows from sums over the shards of rows, for every range of columns."""
         return self.workers.added(work, self.shards[0], own, asked, finish, *shared)
 
     def cut(self, x: Array | None, mode: int) -> list[Any]:
-        """Return the part of an array, with a row per slice, that every shard of a mode has."""
+        """Cut an array with one row per slice into parts for the shards of a mode."""
         if isinstance(x, Tall):
             return list(x.parts())
         limits = self.limits[mode]
@@ -211,6 +211,6 @@ class InShards(Observations):
 
     def _refuse(self, what: str) -> NoReturn:
         raise NotImplementedError(
-            f"{what} of {self.size:,} entries on a cluster: not distributed yet; fit data that one "
+            f"{what} of {self.size:,} entries in shards: not distributed yet; fit data that one "
             "machine can hold, such as X.compute()"
         )

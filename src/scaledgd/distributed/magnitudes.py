@@ -1,4 +1,4 @@
-"""What workers find out about the sizes of values and residuals of one shard."""
+"""What workers compute about the magnitudes of values and residuals of one shard."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Group(NamedTuple):
     bits: int = 0
 
     def within(self, number: int) -> Group:
-        """Return one of the groups that this one is counted by."""
+        """Return the group with more leading bits."""
         return Group(self.known + COUNTED, (self.bits << COUNTED) | number)
 
     def value(self, dtype: Any) -> Any:
-        """Return the magnitude of which all bits are known."""
+        """Return the magnitude, once all bits are known."""
         kind = np.dtype(f"u{np.dtype(dtype).itemsize}")
         return np.asarray(self.bits, dtype=kind).view(dtype)[()]
 
@@ -52,7 +52,7 @@ class Group(NamedTuple):
 def magnitudes(
     shard: Shard, own: Own | None, group: Group, other: Other | None, chain: Chain
 ) -> Array:
-    """Return how many residuals of a group have which next bits."""
+    """Count the residuals of a group by their next bits."""
     bits, left = _bits_in(residual_of(shard, own, other, chain), group)
     kind = bits.dtype.type
     next_ones = (bits >> kind(left - COUNTED)) & kind((1 << COUNTED) - 1)
@@ -68,7 +68,7 @@ def magnitudes_in(
 
 
 def _bits_in(r: Array, group: Group) -> tuple[Array, int]:
-    """The bits of magnitudes, which are in the order of these, and how many are not known."""
+    """The bits of magnitudes, which have the same order, and how many of them are unknown."""
     kind = np.dtype(f"u{r.dtype.itemsize}").type
     bits, left = np.abs(r).view(kind), 8 * r.dtype.itemsize - group.known
     if group.known:

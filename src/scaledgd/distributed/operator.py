@@ -99,7 +99,7 @@ class Distant:
 
 
 def own_of(data: InShards, F: Factors, mode: int) -> list[Own]:
-    """Return the rows of a block of factors that every shard of a mode has."""
+    """Return the rows of a block of factors that belong to each shard of a mode."""
     border = (F.u, F.v)[mode] if isinstance(F, Bordered) else None
     blocks, borders = data.cut(F.blocks[mode], mode), data.cut(border, mode)
     return [Own(x, b) for x, b in zip(blocks, borders, strict=True)]
@@ -117,7 +117,7 @@ def own_width(F: Factors) -> int:
 
 
 def other_of(F: Factors, mode: int) -> Other:
-    """Return what all shards of a mode are sent of factors."""
+    """Return the factors that all shards of a mode are sent."""
     border = (F.v, F.u)[mode] if isinstance(F, Bordered) else None
     return Other(F.blocks[1 - mode], border)
 
@@ -162,7 +162,7 @@ class ShardedEntries(Operator):
         return sum(found)
 
     def _trim(self, F: Any, kept: Within | None, mode: int) -> tuple[list[Any], Trim | None]:
-        """What shards of a mode, and all of them, are sent to tell which entries are kept.
+        """Return what each shard, and what all shards, need to tell which entries are kept.
 
         Parameters
         ----------
@@ -319,7 +319,7 @@ class ShardedEntries(Operator):
 
 @dataclass(frozen=True, eq=False)
 class ShardedAmbient(Ambient):
-    """A matrix that is zero but at the entries.
+    """A matrix that is zero except at the entries.
 
     Parameters
     ----------
@@ -427,7 +427,7 @@ class ShardedProblem(Observed):
     y: Distant
 
     def __post_init__(self) -> None:
-        """Nothing is to be checked: entries were checked when they were read."""
+        """Skip the checks: entries were checked when they were read."""
 
     @property
     def dtype(self) -> Any:

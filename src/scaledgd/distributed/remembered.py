@@ -1,4 +1,4 @@
-"""What is left of the data of a fit when the cluster has forgotten them."""
+"""What a model remembers of the data once the cluster has released them."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class RememberedObservations:
         must(self.source is None, "a source")
 
     def spread_of(self, model: Any) -> Spread:
-        """Return how sure a model is, which reads entries again."""
+        """Return how sure a model is; that reads entries again."""
         if self.source is None:
             raise ValueError(
                 "intervals need the data of the fit, which a model that was fitted on a cluster "
@@ -252,7 +252,7 @@ def remembered_here(data: LocalObservations) -> RememberedObservations:
 
 
 def unseen(held: tuple[Any, ...] | None) -> Callable[[tuple[Array, ...]], Array] | None:
-    """Return what says which entries were held out of the fit."""
+    """Return a function that says which entries were held out of the fit."""
     return None if held is None else partial(_held, *held)
 
 

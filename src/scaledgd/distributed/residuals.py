@@ -1,4 +1,4 @@
-"""What fits leave of entries in shards, and entries that are rejected."""
+"""Residuals of entries in shards, and which entries are rejected."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Residuals(InShards):
     """The part of `ShardedObservations` that is about residuals."""
 
     def bounded(self, low: tuple[Array | None, ...], high: tuple[Array | None, ...]) -> Self:
-        """Return the values, none outside of bounds that slices of a mode have."""
+        """Return the values, cut at the bounds of their slices."""
         return self._then("bounded", low, high)
 
     def outside(self, low: tuple[Array | None, ...], high: tuple[Array | None, ...]) -> bool:
-        """Return whether some value is."""
+        """Return whether some value is outside of such bounds."""
         return any(self.each(magnitudes.outside, 0, None, self.chain, low, high))
 
     def without_outliers(self, factors: Model, threshold: float | None) -> Self:
-        """Return the entries, of which those count that are no outliers."""
+        """Return the same entries, of which only those count that are no outliers."""
         return self if threshold is None else replace(self, kept=Within(factors, threshold))
 
     def spreads(self, mode: int) -> tuple[Array, Array]:

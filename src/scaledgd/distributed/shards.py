@@ -159,7 +159,7 @@ class Shard:
         return x[self.first : self.first + self.slices]
 
     def cut_all(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return arguments; of tuples with one array for each mode, the parts for the shard."""
+        """Return arguments with the shard's parts of tuples that hold one array per mode."""
         return tuple(
             tuple(self.cut(x, k) for k, x in enumerate(given))
             if isinstance(given, tuple)
@@ -172,7 +172,7 @@ class Shard:
         return {}
 
     def columns(self, first: int, last: int) -> Columns:
-        """Return the entries of some columns of a shard of rows; they stay where the shard is."""
+        """Return the entries of some columns of a shard of rows; cached with the shard."""
         if (first, last) not in self._columns:
             others = self.others
             at = np.flatnonzero((others >= first) & (others < last))
@@ -186,7 +186,7 @@ class Shard:
 
     @cached_property
     def pattern(self) -> Pattern:
-        """The entries as kernels want them; stays where the shard is."""
+        """The entries as kernels want them; cached with the shard."""
         if cpp.AVAILABLE and self.size and max(self.whole) < 2**31 - 1:
             return _ShardPattern(self)
         index = self.index
@@ -197,14 +197,14 @@ class Shard:
         return _ShardEntries(self)
 
     def local(self, chain: Chain) -> LocalObservations:
-        """Return the entries, with the values that a chain of steps leaves."""
+        """Return the entries with the values after a chain of steps."""
         coordinates: Any = _Coordinates(self, keep=True)  # for as long as a task
         data = LocalObservations(coordinates, self.y, self.shape)
         data._shared["operator"] = self.operator
         return chain.apply(data, self)
 
     def values(self, chain: Chain) -> Array:
-        """Return the values that a chain of steps leaves."""
+        """Return the values after a chain of steps."""
         return self.local(chain).y
 
     def restricted(self, x: Array, other: Array, own: Array | None, border: Array | None) -> Rows:
@@ -330,7 +330,7 @@ class _ShardPattern(CppPattern):
 
 
 class _ShardEntries(Entries):
-    """The operator of a shard; that no entry is repeated was seen when it was assembled."""
+    """The operator of a shard, whose entries were checked for repetitions when it was assembled."""
 
     fused = True
 
@@ -361,7 +361,7 @@ def wide(numbers: Array) -> Array:
 
 
 def concatenated(parts: Sequence[Array]) -> Array:
-    """Return what shards have found, one below the other."""
+    """Concatenate what shards have found."""
     return array_namespace(*parts).concat(list(parts))
 
 

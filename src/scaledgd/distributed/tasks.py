@@ -33,14 +33,14 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Own(NamedTuple):
-    """What a shard has of factors: its rows of a block, and of the vector beside offsets."""
+    """A shard's own part of the factors: its rows of a block, and of the vector beside offsets."""
 
     x: Array
     border: Array | None
 
 
 class Other(NamedTuple):
-    """What all shards are sent of factors: the block of the other mode, and its vector."""
+    """The part of the factors that all shards get: the block of the other mode, and its vector."""
 
     block: Array
     border: Array | None
@@ -54,7 +54,7 @@ def factors_of(shard: Shard, own: Own, other: Other) -> Rows:
 
 
 class Trim(NamedTuple):
-    """Only entries count whose residual does not exceed a limit, at some factors.
+    """A rule by which only entries count whose residual, at some factors, is within a limit.
 
     Shards are sent their rows of these factors besides. What is None is that of the factors that
     a task is about.
@@ -149,7 +149,7 @@ def update(
     chain: Chain,
     trim: Trim | None,
 ) -> RowUpdate | None:
-    """Return the rows of the shard with what is known about them."""
+    """Return the solved rows of the shard, with their variances."""
     mode, F, y = shard.mode, factors_of(shard, own, other), shard.values(chain)
     variance, ridge, noise, given = unsure
     beside = None if given is None else own.border
@@ -189,14 +189,14 @@ def product(
 def step_kept(
     shard: Shard, own: Own, ridge: Array | None, other: Other, chain: Chain, spread: bool
 ) -> Any:
-    """Return where the rows of the shard are to be, and the diagonals of inverses: both stay."""
+    """Return the solved rows of the shard and the diagonals of the inverses; both stay there."""
     found = step(shard, own, None, ridge, other, chain, None, spread)
     solved = own.x - found.step
     return ((solved, found.diagonal), found.total) if spread else ((solved,), None)
 
 
 def update_kept(shard: Shard, own: Own, other: Other, unsure: Unsure, chain: Chain) -> Any:
-    """Return the same with what is known about the rows, of which only sums are sent."""
+    """Return the same with the variances of the rows; only sums are sent."""
     found = update(shard, own, None, other, unsure, chain, None)
     if found is None:
         return (own.x, own.x), None
@@ -220,7 +220,7 @@ def product_kept(
 
 
 class Ask(NamedTuple):
-    """Some columns, and what they have of factors."""
+    """A range of columns, with their rows of the column factor."""
 
     first: int
     last: int
@@ -346,7 +346,7 @@ def fingerprint(shard: Shard) -> int:
 
 
 def reach(shard: Shard, places: tuple[Array, Array], length: int) -> Array:
-    """Return how many entries reach how far, where rows and columns are ordered by places."""
+    """Count entries by the larger of their two places, where rows and columns are ordered."""
     reached = _reached(shard, places)
     return array_namespace(reached).bincount(reached, minlength=length)
 
@@ -364,7 +364,7 @@ def _placed(shard: Shard, places: tuple[Array, Array]) -> tuple[Array, Array]:
 def nearest(
     shard: Shard, places: tuple[Array, Array], last: int, chain: Chain
 ) -> tuple[Array, Array, Array]:
-    """Return the entries that do not reach farther, renumbered by places, and their values."""
+    """Return the entries both of whose places are below `last`, renumbered, and their values."""
     i, j = _placed(shard, places)
     chosen = array_namespace(i).maximum(i, j) < last
     return i[chosen], j[chosen], shard.values(chain)[chosen]

@@ -39,7 +39,7 @@ class Within:
 
 
 class Afar(Generic):
-    """What rules of thresholds ask of numbers in shards."""
+    """Answers what threshold rules ask, about numbers that are in shards."""
 
     name = "afar"
 

@@ -45,13 +45,13 @@ def refuse_weights(*weights: Any) -> None:
     """Refuse weights of entries that are in Dask collections."""
     if any(w is not None for w in weights):
         raise NotImplementedError(
-            "weights of entries in Dask collections are not distributed yet; leave them out, or "
-            "give X.compute()"
+            "entries of Dask collections cannot have weights yet; leave the weights out, or give "
+            "X.compute()"
         )
 
 
 def brought_here(client: Any, *collections: Any) -> list[Any]:
-    """Return Dask collections as arrays, for fits that are not distributed."""
+    """Compute Dask collections on this machine, for fits that are not distributed."""
     from ..distributed.fitting import computed
 
     return computed(client, *collections)

@@ -187,7 +187,7 @@ class LocalObservations(Observations):
     def bounded(
         self, low: tuple[Array | None, ...], high: tuple[Array | None, ...]
     ) -> LocalObservations:
-        """Return the values, none outside of bounds that slices of a mode have.
+        """Return the values, cut at the bounds of their slices.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class LocalObservations(Observations):
         return self.with_values(y)
 
     def outside(self, low: tuple[Array | None, ...], high: tuple[Array | None, ...]) -> bool:
-        """Return whether some value is."""
+        """Return whether some value is outside of such bounds."""
         xp, y = array_namespace(self.y), self.y
         return any(
             not bool(xp.all((y >= self.along(k, a)) & (y <= self.along(k, b))))
