@@ -3,7 +3,8 @@
 ``python benchmarks/cluster.py make FOLDER --entries 20000000`` writes the files,
 ``python benchmarks/cluster.py fit FOLDER --workers 4 --memory 1.5GB`` fits them, and
 ``python benchmarks/cluster.py overhead --entries 10000000 --rows 40000 --columns 10000 --workers
-2`` compares processes with threads, in turns. ``python benchmarks/cluster.py lose FOLDER`` fits
+2`` compares processes with threads, in turns; with ``--errors 0.05`` some entries are grossly
+wrong, and `RobustPCA` fits them. ``python benchmarks/cluster.py lose FOLDER`` fits
 them while workers are killed, and ``beside FOLDER`` times Spark's ALS, too, if pyspark is there.
 With ``SCALEDGD_FACTOR_MEMORY`` in the environment, a factor that takes more bytes stays on the
 workers.
@@ -93,12 +94,12 @@ def spilled(dask_worker: Any) -> int:
 def predicted(shape: tuple[int, int], rank: int, workers: int, item: int, offsets: int = 2) -> int:
     """Bytes that one sweep with its loss sends: to every worker, to shards, and back.
 
-    Every worker gets both blocks with their variances; every shard its rows of each block, twice
-    those of the first because the loss needs them again; and rows come back with their variances.
+    Every worker gets both blocks with their variances, and every shard its rows of each block; rows
+    come back with their variances.
     """
     q, beside = rank + offsets / 2, offsets / 2
     everywhere = sum(shape) * (q + rank + beside + 2 * beside)
-    own = (shape[0] + sum(shape)) * (q + beside)
+    own = sum(shape) * (q + beside)
     back = 2 * sum(shape) * q
     return int(item * (workers * everywhere + own + back))
 
@@ -116,15 +117,17 @@ def predicted_far(columns: int, rank: int, workers: int, item: int) -> int:
 
 
 def watched() -> list[tuple[int, int]]:
-    """Note, whenever rows were solved for, how many bytes were sent until then."""
+    """Note, whenever all columns were solved for, how many bytes were sent until then."""
     from scaledgd.distributed import cluster as cluster_of
 
     sweeps: list[tuple[int, int]] = []
+    updates: list[bool] = []
 
     def noting(plain: Any) -> Any:
         def call(self: Any, work: Any, *rest: Any, **more: Any) -> Any:
             found = plain(self, work, *rest, **more)
-            if work.__name__ in ("squares", "update_kept"):
+            updates.append(work.__name__ == "update")  # rows and columns in turn
+            if work.__name__ == "update_kept" or (updates[-1] and sum(updates) % 2 == 0):
                 sweeps.append((loopback(), self.sent + self.received + self.passed))
             return found
 
@@ -212,7 +215,14 @@ def overhead(args: Any) -> None:
     i, j, y = (np.concatenate([p[k] for p in pieces]) for k in range(3))
     i, j, y = i.astype(np.int64), j.astype(np.int64), y.astype(np.float64)
     given: dict[str, Any] = {"center": "both", "scale": "none", "smooth": "none"}
-    model = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter, n_jobs=args.workers)
+    kind: Any = sg.MatrixCompletion
+    if args.errors:
+        rng = np.random.default_rng(0)
+        y += 30 * rng.standard_normal(len(y)) * (rng.random(len(y)) < args.errors)
+        kind, given["center"] = sg.RobustPCA, "none"
+    else:
+        given["max_iter"] = args.max_iter
+    model = kind(args.rank, **given, n_jobs=args.workers)
     sweeps, rounds = watched(), []
     with started(args.workers) as client:
         lazy = [da.from_array(x, chunks=-(-len(y) // (4 * args.workers))) for x in (i, j, y)]
@@ -225,7 +235,7 @@ def overhead(args: Any) -> None:
             facts["threads_cpu"] = usage()[0] - spent
             before = client.run(usage)
             began, spent = time.perf_counter(), usage()[0]
-            many = sg.MatrixCompletion(args.rank, **given, max_iter=args.max_iter)
+            many = kind(args.rank, **given)
             many.fit_entries(tuple(lazy[:2]), lazy[2], shape)
             facts["workers_wall"] = time.perf_counter() - began
             after = client.run(usage)
@@ -240,6 +250,8 @@ def overhead(args: Any) -> None:
     found |= {"times_the_wall": wall, "times_the_cpu": cpu}
     found["difference"] = float(np.abs(a - b).max() / np.abs(a).max())
     found |= {"iterations": (one.n_iter_, many.n_iter_), "ranks": (one.rank_, many.rank_)}
+    if args.errors:
+        found["thresholds"] = one.threshold_, many.threshold_
     found |= bytes_of(sweeps)
     found["distributed"] = not isinstance(many.factors_.L, np.ndarray)
     found["sweep_predicted"] = foretold(many, args.rank, args.workers, 8)
@@ -345,6 +357,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--memory", default="1.5GB")
+    parser.add_argument("--errors", type=float, help="share that is grossly wrong, for overhead")
     parser.add_argument("--max-iter", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3, help="of threads and of workers")
     parser.add_argument("--iterations", type=int, nargs="*", default=[5, 10], help="of Spark")

@@ -19,7 +19,7 @@ import numpy as np
 from scaledgd.distributed import tasks
 from scaledgd.distributed.cluster import FAN
 from scaledgd.distributed.fitting import PART, SHARE
-from scaledgd.distributed.observations import SUMS
+from scaledgd.distributed.in_shards import SUMS
 from scaledgd.distributed.shards import Chain, Shard, boundaries, pieces
 from scaledgd.distributed.tasks import Ask, Other, Own, Unsure
 from scaledgd.kernels.threads import limited
@@ -44,18 +44,17 @@ def nanoseconds(entries: int, rank: int, seed: int = 0) -> tuple[float, float]:
     i, j = np.divmod(np.unique(rng.integers(0, n1 * n2, entries)), n2)
     y = rng.standard_normal(len(i))
     shape, blocks = (n1, n2), [rng.standard_normal((n, rank)) for n in (n1, n2)]
-    spent, apart = 0.0, 0.0
+    spent, apart, scaled = 0.0, 0.0, Chain().then("scaled", 2.0)
     for mode, (own, other) in enumerate(((i, j), (j, i))):
         limits = (0, shape[mode])
         shard = Shard.assembled(mode, limits, shape, False, (own, other.astype(np.int32), y))
         mine, others = Own(blocks[mode], None), Other(blocks[1 - mode], None)
         unsure = Unsure(np.full(blocks[1 - mode].shape, 0.01), np.ones(rank), 1.0, None)
         with limited(1, 1):
-            tasks.squares(shard, mine, others, Chain())  # what is prepared once does not count
+            # what is prepared once does not count
+            tasks.squares(shard, mine, None, others, Chain(), None)
             began = time.process_time()
-            tasks.update(shard, mine, others, unsure, Chain().then("scaled", 2.0))
-            if mode == 0:
-                tasks.squares(shard, mine, others, Chain().then("scaled", 2.0))
+            tasks.update(shard, mine, None, others, unsure, scaled, None)
             took = time.process_time() - began
             spent += took
             if mode == 0:
@@ -112,7 +111,7 @@ def distributing(entries: int, parts: int = 16, seed: int = 0) -> float:
 def table(each: float, apart: float, once: float, task: float, args: Any) -> list[str]:
     """Return a line for every number of entries and of machines."""
     lines = [
-        "| entries | machines | factor of the rows | distributed | a sweep computes | sends "
+        "| entries | machines | row factor | distributed | a sweep computes | sends "
         "| schedules | with 30 sweeps | fits |"
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|")
@@ -136,7 +135,7 @@ def table(each: float, apart: float, once: float, task: float, args: Any) -> lis
             else:
                 # a block and its variances pass from worker to worker, and rows come back once
                 sent = (2 * passes + 3) * (rows + columns) * q
-                count = 3 * shards
+                count = 2 * shards
                 held = BYTES * entries / machines + 2 * 8 * (rows + columns) * q
             computing = 1e-9 * (apart if far else each) * entries / threads
             sending = 8 * 8 * sent / (1e9 * args.gigabits)
@@ -166,7 +165,7 @@ def main() -> None:
     (each, apart), once = nanoseconds(args.entries, args.rank), distributing(args.entries)
     task = scheduling()
     print(f"one core: {each:.0f} ns for an entry and a sweep, rank {args.rank},")
-    print(f"{apart:.0f} ns where the factor of the rows stays,")
+    print(f"{apart:.0f} ns where the row factor stays,")
     print(f"{once:.0f} ns to bring it into its row and its column,")
     print(f"and {1e6 * task:.0f} µs for a task of the scheduler\n")
     print("\n".join(table(each, apart, once, task, args)))

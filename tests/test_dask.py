@@ -21,13 +21,22 @@ da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
 pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
-from scaledgd.distributed import fitting, workers  # noqa: E402
+from scaledgd.distributed import fitting, residuals, sources, trimming, workers  # noqa: E402
 from scaledgd.distributed.places import Places  # noqa: E402
+from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
 from scaledgd.distributed.shards import Shard  # noqa: E402
 from scaledgd.distributed.sorting import by_slice, repeated  # noqa: E402
 from scaledgd.distributed.workers import Here  # noqa: E402
-from scaledgd.estimators import choosing, joint, journal, progress, searching  # noqa: E402
-from scaledgd.kernels import cpp  # noqa: E402
+from scaledgd.estimators import (  # noqa: E402
+    choosing,
+    joint,
+    journal,
+    progress,
+    robust_search,
+    searching,
+)
+from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
+from scaledgd.kernels import backend, cpp  # noqa: E402
 
 SHAPE, RANK = (300, 200), 3
 pytestmark = [
@@ -395,6 +404,12 @@ def labelled(i, j, y, seed=1):
     return frame.sample(frac=1, random_state=seed).reset_index(drop=True)
 
 
+def numbered(frame):
+    """The coordinates of labels."""
+    users = frame["user"].astype(str).str[1:].astype(int)
+    return users.to_numpy(), ((frame["item"] + 50) // 10).to_numpy()
+
+
 @pytest.mark.parametrize("kind", [str, "category"])
 def test_a_frame_of_labels(kind, large, monkeypatch, client):
     monkeypatch.setattr(fitting, "PART", 4000)
@@ -409,8 +424,7 @@ def test_a_frame_of_labels(kind, large, monkeypatch, client):
     assert lazy.npartitions == lines.npartitions
     estimate = lazy.compute()
     assert estimate.index.equals(frame.index)
-    numbers = frame["user"].astype(str).str[1:].astype(int), (frame["item"] + 50) // 10
-    wanted = model.predict_entries(tuple(x.to_numpy() for x in numbers))
+    wanted = model.predict_entries(numbered(frame))
     assert np.array_equal(estimate, wanted)
     few = frame[["user", "item"]].iloc[:3]
     assert np.array_equal(model.predict_entries(few), wanted[:3])
@@ -482,9 +496,17 @@ def bad_frames():
     again = pd.concat([second, first.iloc[[7]]])
     user, item = first["user"].iloc[7], first["item"].iloc[7]
     return {
-        "label": ([first, missing], ValueError, "part 1 of the frame: 1 labels in 'user' are miss"),
+        "label": (
+            [first, missing],
+            ValueError,
+            "part 1 of the frame: 1 line has no label in 'user'",
+        ),
         "words": ([first, words], TypeError, "part 1 of the frame: 'stars' holds .*, not numbers"),
-        "types": ([first, numbers], TypeError, "labels in 'user' are .* and .* in others"),
+        "types": (
+            [first, numbers],
+            TypeError,
+            "labels in 'user' are .* in some parts and .* in others",
+        ),
         "twice": ([first, again], ValueError, f"user '{user}', item {item} is given more than"),
         "infinite": ([first, second.assign(stars=np.inf)], ValueError, "'stars' holds infinity"),
         "nothing": ([first.assign(stars=np.nan)], ValueError, "no entry with a value"),
@@ -597,34 +619,140 @@ def test_a_closed_client():
     with started(1) as cluster:
         client = distributed.Client(cluster, set_as_default=False)
         client.close()
-        with pytest.raises(ValueError, match="client is closed, not running"):
+        with pytest.raises(ValueError, match="client is closed; start another"):
             fitted(MODELS["given"], *chunked(*entries()), client=client)
+
+
+# ---- gross errors
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Small data count as too large to fit again where there are gross errors."""
+    monkeypatch.setattr(robust_search, "JUDGED", 0)
+
+
+def with_errors(noise=0.3, share=0.05):
+    """The same entries, some of which are grossly wrong."""
+    i, j, y = entries(noise, offsets=False)
+    rng = np.random.default_rng(2)
+    return i, j, y + 20 * rng.standard_normal(len(y)) * (rng.random(len(y)) < share)
+
+
+ROBUST = {
+    "given": sg.RobustPCA(RANK, smooth="none"),
+    "auto": sg.RobustPCA(smooth="none"),
+    "columns": sg.RobustPCA(RANK, center="columns", scale="columns", smooth="none"),
+    "share": sg.MatrixCompletion(RANK, outliers=0.06, smooth="none"),
+    "completion": sg.MatrixCompletion(
+        RANK, outliers="auto", calibrate=0.1, smooth="none", random_state=0
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "noise"),
+    [
+        *(("given", parts, 0.3) for parts in (1, 2, 7)),
+        *(("given", 4, 0.0), ("auto", 4, 0.3), ("auto", 2, 0.0)),
+        *(("columns", 4, 0.3), ("share", 4, 0.3), ("completion", 4, 0.3)),
+    ],
+)
+def test_robust_fits_in_shards(name, parts, noise, large, judged, alone, monkeypatch):
+    i, j, y = with_errors(noise)
+    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    one, many = fitted(ROBUST[name], i, j, y), fitted(ROBUST[name], *chunked(i, j, y))
+    assert type(many._model.observations) is RememberedObservations
+    if noise:
+        alike(one, many)
+    else:  # the noise is what rounding leaves
+        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+    assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
+    found = [abs(model.outliers_.tocsr()) for model in (one, many)]
+    assert found[0].nnz == found[1].nnz > 300
+    assert abs(found[0] - found[1]).max() < 1e-8
+    if name == "completion":
+        index = i[:40], j[:40]
+        for kind in ("model", "prediction", "conformal"):
+            bounds = [model.interval(index, 0.9, kind) for model in (one, many)]
+            assert np.allclose(*bounds, rtol=1e-8, atol=1e-8)
+
+
+def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 4000)
+    i, j, y = with_errors()
+    lines = dd.from_pandas(labelled(i, j, y), npartitions=3)
+    one, many = fitted(ROBUST["given"], i, j, y), clone(ROBUST["given"]).fit(lines)
+    alike(one, many)
+    assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
+    gc.collect()
+    assert not left_behind(client)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_tables_that_are_nearly_full(missing, large, judged, alone, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 17_000)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((SHAPE[0], RANK)) @ rng.standard_normal((RANK, SHAPE[1]))
+    X = X + 0.1 * rng.standard_normal(SHAPE)
+    X[rng.random(SHAPE) < missing] = np.nan
+    wrong = X + 10 * (rng.random(SHAPE) < 0.05)
+    for model, table in ((MODELS["given"], X), (ROBUST["given"], wrong)):
+        one = clone(model).fit(table)
+        many = clone(model).fit(da.from_array(table, chunks=(70, 90)))
+        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("few", [0, 30, 10**6])
+def test_order_statistics_of_shards(dtype, few, large, alone, monkeypatch):
+    monkeypatch.setattr(fitting, "PART", 500)
+    monkeypatch.setattr(trimming, "FEW", few)
+    i, j, y = entries(m=2000)
+    y = np.where(np.arange(2000) % 5 == 0, np.round(y), y).astype(dtype)  # ties and zeros
+    y[:3] = 0, 1e-30, 1e30
+    with workers.opened(None) as here:
+        source = sources.of_entries(here, chunked(i, j), da.from_array(y, chunks=700), SHAPE)
+        data = fitting.sharded(here, source)
+        sizes = np.sort(np.abs(y))[::-1]
+        for k in (1, 2, 500, 1999, 2000):
+            found = backend(data.y).kth_magnitude(data.y, k)
+            assert found == sizes[k - 1]
+            assert found.dtype == dtype
+        _, count, squares, largest = backend(data.y).within(data.y, 1.0)
+        inside = sizes[sizes <= 1]
+        assert (count, largest) == (len(inside), inside[0])
+        assert squares == pytest.approx(np.sum(inside.astype(float) ** 2), rel=1e-6)
+        assert data.typical(0.7) == LocalObservations((i, j), y, SHAPE).typical(0.7)
+
+
+def test_outliers_and_parts_need_memory(large, judged, alone, monkeypatch):
+    arrays = chunked(*with_errors())
+    monkeypatch.setattr(residuals, "available_memory", lambda: 1e3)
+    with pytest.raises(MemoryError, match="entries, would take about"):
+        fitted(ROBUST["given"], *arrays)
 
 
 # ---- fits that are not distributed
 
 
-def test_robust_fits_and_tensors_are_brought_here(monkeypatch):
+def test_tensors_are_brought_here(monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
-    X = X + 8 * (rng.random(X.shape) < 0.05)
     T = sg.datasets.low_rank_tensor((12, 10, 8), 2, kappa=2, rng=0).full()
     T = np.where(rng.random(T.shape) < 0.7, T, np.nan)
-    index = np.nonzero(~np.isnan(T))
-    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
-        lazy = da.from_array(data, chunks=7)
-        one, many = clone(model).fit(data), clone(model).fit(lazy)
-        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
-        estimate = many.transform(lazy)
-        assert estimate.chunks == lazy.chunks
-        assert np.allclose(estimate.compute(), one.transform(data), rtol=1e-8, atol=1e-8)
+    index, model = np.nonzero(~np.isnan(T)), sg.TensorCompletion(2)
+    lazy = da.from_array(T, chunks=7)
+    one, many = clone(model).fit(T), clone(model).fit(lazy)
+    assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+    estimate = many.transform(lazy)
+    assert estimate.chunks == lazy.chunks
+    assert np.allclose(estimate.compute(), one.transform(T), rtol=1e-8, atol=1e-8)
     arrays = chunked(*index, T[index], chunks=100)
     many = sg.TensorCompletion(2).fit_entries(arrays[:3], arrays[3], T.shape)
     assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-8, atol=1e-8)
     monkeypatch.setattr(fitting, "available_memory", lambda: 1e4)
-    for model, data in ((sg.RobustPCA(2), X), (sg.TensorCompletion(2), T)):
-        with pytest.raises(MemoryError, match="not distributed"):
-            clone(model).fit(da.from_array(data, chunks=7))
+    with pytest.raises(MemoryError, match="not distributed"):
+        clone(model).fit(lazy)
 
 
 # ---- the command line
@@ -638,9 +766,9 @@ def options(tmp_path, client, **given):
     return CompleteOptions(**{**usual, "rank": RANK, "center": "both", "scale": "none", **given})
 
 
-def test_files_in_parts_are_filled(large, tmp_path, client):
+def test_files_in_parts_are_filled(large, tmp_path, client, monkeypatch):
     pytest.importorskip("typer", reason="needs scaledgd[cli]")
-    from scaledgd.cli.commands import folders
+    from scaledgd.cli.commands import folders, parts
 
     i, j, y = entries()
     frame = labelled(i, j, y).assign(note="as it was")
@@ -649,19 +777,46 @@ def test_files_in_parts_are_filled(large, tmp_path, client):
     stranger = frame.iloc[[0]].assign(user="nobody", stars=np.nan)
     for k, part in enumerate((holes.iloc[:7000], pd.concat([holes.iloc[7000:], stranger]))):
         part.to_parquet(tmp_path / f"part{k}.parquet", index=False)
-    asked = options(tmp_path, client)
+    page = tmp_path / "page.html"
+    asked = options(tmp_path, client, report=page, interval=0.8, std=True)
     folders.check(asked)
+    monkeypatch.setattr(parts, "TOGETHER", 100)  # intervals of one file after the other
     summary = folders.run(asked)
     facts = summary.facts(1.0)
     assert (facts["missing"], facts["unknown_rows"]) == (lost.sum() + 1, 1)
     assert facts["held_out"]["rmse"] < 0.5 * facts["held_out"]["rmse_of_column_means"]
     found = pd.concat([pd.read_parquet(p) for p in sorted((tmp_path / "out").glob("*.parquet"))])
-    assert list(found.columns) == list(frame.columns)
+    assert list(found.columns) == [*frame.columns, "lower", "upper", "std"]
     assert found["note"].eq("as it was").all()
     off = found["stars"].to_numpy()[:-1] - frame["stars"].to_numpy()
     assert np.array_equal(off[~lost], np.zeros((~lost).sum()))
     assert np.sqrt(np.mean(off[lost] ** 2)) < 0.6
     assert not left_behind(client)
+    # the intervals of one machine, for cells that were missing only
+    model = clone(MODELS["given"]).set_params(center="both", scale="none", calibrate=0.1)
+    order = np.lexsort((frame["item"], frame["user"]))
+    known = frame.iloc[order[~lost[order]]]
+    model.fit_entries(numbered(known), known["stars"].to_numpy(), SHAPE)
+    index, bounds = numbered(frame[lost]), found[["lower", "upper"]].to_numpy()[:-1]
+    assert np.allclose(bounds[lost].T, model.interval(index, 0.8, "prediction"), rtol=1e-6)
+    low, high = model.interval(index, 0.6826894921370859, "prediction")
+    assert np.allclose(found["std"].to_numpy()[:-1][lost], (high - low) / 2, rtol=1e-6)
+    assert np.isnan(found[["lower", "upper", "std"]].to_numpy()[~np.append(lost, False)]).all()
+    truth = frame["stars"].to_numpy()[lost]
+    inside = (bounds[lost, 0] < truth) & (truth < bounds[lost, 1])
+    assert 0.7 < inside.mean() < 0.9
+    # the report of one machine
+    text = page.read_text()
+    for word in (
+        "Accuracy",
+        "Missing cells",
+        "Before and after",
+        "The model",
+        f"{lost.sum() + 1:,}",
+    ):
+        assert word in text
+    assert [len(n) for n in summary.counts.values()] == list(SHAPE)
+    assert sum(summary.counts["rows"]) == sum(summary.counts["columns"]) == (~lost).sum()
 
 
 def test_pairs_are_predicted_in_parts(large, tmp_path, client):
@@ -703,7 +858,12 @@ def test_what_files_in_parts_refuse(tmp_path, client):
     refused("contradict", workers=2)
     refused("there is no file", cluster=None, workers=1, file=tmp_path / "none*.parquet")
     refused("must be a folder", out=tmp_path / "out.parquet")
-    refused("--report does not go with", report=tmp_path / "page.html")
+    refused("there is no folder", report=tmp_path / "none" / "page.html")
+    refused("--text does not go with", text=["user"])
+    (tmp_path / "more").mkdir()
+    named = labelled(*entries()).assign(std=1.0)
+    named.to_parquet(tmp_path / "more" / "a.parquet", index=False)
+    refused("--std adds a column 'std'", run=True, std=True, file=tmp_path / "more" / "*.parquet")
     refused("nothing is missing", run=True)
     refused("no column 'stairs'", run=True, long=("user", "item", "stairs"))
     pd.DataFrame({"user": ["u0001"]}).to_parquet(tmp_path / "pairs.pq", index=False)

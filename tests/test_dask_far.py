@@ -36,7 +36,7 @@ from test_dask import (  # noqa: E402
 )
 
 from scaledgd.distributed import cluster as cluster_module  # noqa: E402
-from scaledgd.distributed import fitting, observations, remembered, systems, tasks  # noqa: E402
+from scaledgd.distributed import fitting, in_shards, remembered, systems, tasks  # noqa: E402
 from scaledgd.distributed.cluster import size_of  # noqa: E402
 from scaledgd.distributed.shards import Chain, Shard  # noqa: E402
 from scaledgd.distributed.tall import RowsOfTable, Tall  # noqa: E402
@@ -192,7 +192,7 @@ def test_frames_are_joined_by_part(far, alone, monkeypatch):  # noqa: F811
 
 def test_held_out_entries_are_scored(far, alone, monkeypatch):  # noqa: F811
     monkeypatch.setattr(fitting, "PART", 4000)
-    monkeypatch.setattr(observations, "SUMS", 8 * 15 * 50)  # columns are asked for in parts
+    monkeypatch.setattr(in_shards, "SUMS", 8 * 15 * 50)  # columns are asked for in parts
     i, j, y = entries()
     model = clone(MODELS["given"]).set_params(calibrate=0.1)
     one, many = fitted(model, i, j, y), fitted(model, *chunked(i, j, y))
@@ -216,12 +216,17 @@ def test_files_in_parts_are_filled(far, tmp_path, client, monkeypatch):  # noqa:
     for name in ("distributed", "here"):
         if name == "here":
             monkeypatch.setenv(fitting.LIMIT, "1e9")
-        asked = options(tmp_path, client, out=tmp_path / name, raw=True)
+        beside = {"interval": 0.9, "std": True, "report": tmp_path / f"{name}.html"}
+        asked = options(tmp_path, client, out=tmp_path / name, raw=True, **beside)
         facts = folders.run(asked).facts(1.0)
         parts = sorted((tmp_path / name).glob("*.parquet"))
-        found[name] = facts["held_out"], pd.concat(map(pd.read_parquet, parts))["stars"]
+        columns = pd.concat(map(pd.read_parquet, parts))[["stars", "lower", "upper", "std"]]
+        found[name] = facts["held_out"], columns.to_numpy()
+        assert "Before and after" in (tmp_path / f"{name}.html").read_text()
     assert found["here"][0] == pytest.approx(found["distributed"][0], rel=1e-8)
-    assert np.allclose(found["here"][1], found["distributed"][1], rtol=1e-8, atol=1e-8)
+    one, two = found["here"][1], found["distributed"][1]
+    assert np.isfinite(one[:-2][lost]).all()
+    assert np.allclose(one, two, rtol=1e-8, atol=1e-8, equal_nan=True)
     gc.collect()
     assert not left_behind(client)
 
@@ -283,7 +288,7 @@ def test_a_model_is_saved_in_parts(far, alone, monkeypatch, tmp_path):  # noqa: 
     assert again.rank_ == RANK
     again.save(tmp_path / "copy")
     (tmp_path / "other").mkdir()
-    with pytest.raises(FileError, match="no folder of a model"):
+    with pytest.raises(FileError, match="is not the folder of a model"):
         again.save(tmp_path / "other")
     part = tmp_path / "copy" / "rows-00001.npz"
     whole = part.read_bytes()
@@ -326,9 +331,9 @@ def test_what_would_need_all_rows_is_refused(far, alone, monkeypatch):  # noqa: 
         model.predict_entries(chunked(i + SHAPE[0], j)).compute()
     shuffled = []
     monkeypatch.setattr(Here, "shuffle", lambda *_: shuffled.append(1))
-    with pytest.raises(ValueError, match="checkpoint would hold the factor"):
+    with pytest.raises(ValueError, match="checkpoint would hold the row factor"):
         fitted(clone(MODELS["given"]).set_params(checkpoint="fit.npz"), *chunked(i, j, y))
-    with pytest.raises(MemoryError, match="let rows and columns change places"):
+    with pytest.raises(MemoryError, match="swap rows and columns"):
         clone(MODELS["given"]).fit_entries(chunked(j, i), chunked(y)[0], SHAPE[::-1])
     assert not shuffled  # before the long work starts
 
@@ -493,8 +498,8 @@ def test_sums_of_columns_make_the_systems_of_the_kernels(border, dtype):
     whole = Shard.assembled(1, (0, n2), SHAPE, False, pieces)
     given = np.stack([L[:, r], variance[:, r]], axis=1) if border else None
     unsure = Unsure(variance[:, :r], ridge, 0.3, given)
-    want = tasks.update(whole, Own(R, v), Other(L, u), unsure, chain)
-    least = tasks.step(whole, Own(R, v), ridge, Other(L, u), chain, True)
+    want = tasks.update(whole, Own(R, v), None, Other(L, u), unsure, chain, None)
+    least = tasks.step(whole, Own(R, v), None, ridge, Other(L, u), chain, None, True)
     units = variance[:, :r].max(axis=0).astype(float)
     doubt = [(variance[:, :r] / units).astype(np.float32)]
     doubt = np.concatenate([*doubt, variance[:, r:]], axis=1) if border else doubt[0]

@@ -497,6 +497,17 @@ class HardTrim(SoftTrim):
     def clean(self, y: Array) -> Array:
         if not isinstance(self.schedule, ThresholdRule):
             return super().clean(y)
-        # three robust standard deviations of the data that are not zero
-        kept = backend(y).within(y, 3 / 1.0364 * upper_quantile(y))[0]
-        return y * array_namespace(y).astype(kept, y.dtype)
+        return y * array_namespace(y).astype(self.clear(y), y.dtype)
+
+    def clear(self, y: Array) -> Array:
+        """Return where data are within three robust standard deviations of those not zero.
+
+        Parameters
+        ----------
+        y : array
+
+        Returns
+        -------
+        boolean array like y
+        """
+        return backend(y).within(y, 3 / 1.0364 * upper_quantile(y))[0]

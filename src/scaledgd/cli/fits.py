@@ -18,6 +18,7 @@ from .failures import Failure, reworded
 
 if TYPE_CHECKING:
     from ..estimators.local_observations import LocalObservations
+    from ..estimators.plausible import Plausible
 
 Array = Any
 
@@ -27,6 +28,8 @@ HELD_OUT = 100_000
 """Largest number of cells that are held out."""
 FEWEST = 50
 """Number of cells below which none are held out."""
+ONE_DEVIATION = 0.6826894921370859
+"""Probability that a normal variable is within one standard deviation of its mean."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,9 @@ class Fitted:
     clip : pair of numbers or None, optional
     apart : bool
         Whether the accuracy is that of another fit, and the model saw all cells.
+    unlike : bool, optional
+        Whether columns have very different deviations; by default this is read off the model's
+        data.
     """
 
     model: Any
@@ -124,6 +130,7 @@ class Fitted:
     warnings: tuple[str, ...]
     clip: tuple[float | None, float | None] | None = None
     apart: bool = True
+    unlike: bool | None = None
 
     @property
     def units(self) -> Any:
@@ -139,8 +146,10 @@ class Fitted:
         """
         from ..estimators.units import unlike_columns
 
-        scaled = self.units is not None and self.units.scaled
-        return scaled and unlike_columns(self.model._model.observations)
+        if self.units is None or not self.units.scaled:
+            return False
+        known = self.unlike
+        return unlike_columns(self.model._model.observations) if known is None else known
 
     @property
     def noise(self) -> float:
@@ -223,6 +232,39 @@ class Fitted:
             cells = tuple(i[known] for i in index)
             sides[:, known] = self.model.interval(cells, level, kind="prediction")
         return self._clipped(sides[0]), self._clipped(sides[1])
+
+    def sides(
+        self,
+        index: tuple[Array, ...],
+        level: float | None,
+        std: bool,
+        plausible: Plausible | None = None,
+        columns: Any = 0,
+    ) -> dict[str, Array]:
+        """Return what is written beside estimates: lower and upper bounds, standard deviations.
+
+        Parameters
+        ----------
+        index : tuple of integer arrays
+            As in `bounds`.
+        level : float, optional
+            Without one there are no bounds.
+        std : bool
+        plausible : Plausible, optional
+            What bounds must not exceed.
+        columns : integer array, or one number
+            The columns that `plausible` knows the cells by.
+        """
+        found: dict[str, Array] = {}
+        if level is not None:
+            low, high = self.bounds(index, level)
+            if plausible is not None:
+                low, high = (plausible.values(x, columns, rounded=False) for x in (low, high))
+            found |= {"lower": low, "upper": high}
+        if std:
+            low, high = self.bounds(index, ONE_DEVIATION)
+            found["std"] = (high - low) / 2
+        return found
 
     def _clipped(self, values: Array) -> Array:
         return values if self.clip is None else np.clip(values, *self.clip)

@@ -45,8 +45,8 @@ class Cluster(Workers):
     def __init__(self, client: Any) -> None:
         if client.status != "running":
             raise ValueError(
-                f"the Dask client is {client.status}, not running; start one with "
-                "distributed.Client(...), or close it to work without one"
+                f"the Dask client is {client.status}; start another with "
+                "distributed.Client(...), or leave client out to work without one"
             )
         self.client = client
         self.direct = _reachable(client)
@@ -117,7 +117,7 @@ class Cluster(Workers):
         return self._finished(futures)
 
     def _finished(self, shards: Sequence[Any]) -> list[Any]:
-        """Keep shards that are being made, and wait for them."""
+        """Keep shards that are being made, and wait until they are there."""
         from distributed import wait
 
         def attempt() -> None:
@@ -206,7 +206,7 @@ class Cluster(Workers):
         ]
 
     def _repair(self) -> None:
-        """Make again what was on workers that are gone; earlier arrays first."""
+        """Recompute the arrays of workers that are gone, the oldest first."""
         there = self.client.nthreads()
         for kept in sorted(self._kept, key=lambda kept: kept.number):
             lost = [
@@ -242,7 +242,8 @@ class Cluster(Workers):
             places = self.places.of(shards)
             parts: list[list[Any]] = [[] for _ in shards]
             mine = [detached(x, needed) for x, needed in zip(own, parts, strict=True)]
-            everyone, questions = self._sent_to_all(places, shared, asked)
+            everyone, mine = self._sent(places, mine, (*shared, *asked))
+            everyone, questions = everyone[: len(shared)], everyone[len(shared) :]
             there: dict[Any, list[int]] = {}
             for k, place in enumerate(places):
                 there.setdefault(place, []).append(k)
@@ -281,13 +282,6 @@ class Cluster(Workers):
             workers=None if place is None else [place],
         )
 
-    def _sent_to_all(
-        self, places: list[Any], shared: Sequence[Any], asked: Sequence[tuple[Any, ...]]
-    ) -> tuple[list[Any], list[Any]]:
-        """Send what every worker needs, questions included."""
-        everyone, _ = self._sent(places, [], (*shared, *asked))
-        return everyone[: len(shared)], everyone[len(shared) :]
-
     def _key(self, work: Work) -> str:
         # the dashboard groups tasks by what comes before the first number
         return f"{work.__name__}-{self._name}-{next(self._names)}"
@@ -295,7 +289,7 @@ class Cluster(Workers):
     def _sent(
         self, places: list[Any], own: Sequence[tuple[Any, ...]], shared: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """Send what every worker needs, and what every shard does; all of it at a time."""
+        """Send what every worker needs and what every shard needs, all at once."""
         fresh = {_name(x): x for x in shared if size_of(x) > SMALL and _name(x) not in self._known}
         groups: dict[Any, list[int]] = {}
         if max(map(size_of, own), default=0) > SMALL:
@@ -332,7 +326,7 @@ class Cluster(Workers):
         return await asyncio.gather(to_all(), *itertools.starmap(to_one, groups.items()))
 
     def _safely(self, attempt: Callable[[], Any], shards: Sequence[Any] = ()) -> Any:
-        """Do something; begin anew if workers were lost meanwhile."""
+        """Try something, and start over if workers are lost meanwhile."""
         from distributed import KilledWorker
         from distributed.comm import CommClosedError
 
@@ -386,7 +380,7 @@ class Cluster(Workers):
 
 
 def _release(futures: Sequence[Any]) -> None:
-    """Let go of results now: an exception that is looked at later would keep them."""
+    """Release results now; otherwise the traceback of an exception would keep them alive."""
     for future in futures:
         future.release()
 
@@ -447,7 +441,7 @@ def _finished(finish: Work, ask: tuple[Any, ...], *sums: Any) -> tuple[Any, int]
 
 
 def _trim() -> None:
-    """Return free memory to the system: pieces are small, and what they leave is kept otherwise.
+    """Return free memory to the system; the allocator would keep what small pieces leave.
 
     A worker goes by the memory of its process, and moves data to disk if that is too much.
     """
@@ -459,7 +453,7 @@ def _trim() -> None:
 
 
 def _reachable(client: Any) -> bool | None:
-    """Whether workers are spoken to directly: as the client was told, or on one machine."""
+    """Whether the client talks to workers directly: as it was told to, or on one machine."""
     told = getattr(client, "direct_to_workers", None)
     if told is not None:
         return bool(told)
@@ -468,7 +462,7 @@ def _reachable(client: Any) -> bool | None:
 
 
 def _name(x: Any) -> tuple[int, ...]:
-    """What tells an object from others while it is kept."""
+    """Return what identifies an object while it is kept."""
     return tuple(map(id, x)) if isinstance(x, tuple) else (id(x),)
 
 

@@ -1,4 +1,4 @@
-"""Models whose factor of the rows stays distributed: in parts on workers, or in files."""
+"""Models whose row factor stays distributed, in parts on workers or in files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .workers import Folder, Workers
 Array = Any
 
 REFUSED = (
-    "the factor of {:,} rows is distributed, and {} would need all of it on this machine; ask for "
-    "entries with predict_entries, or compute the parts of factors_.L that are needed"
+    "the row factor ({:,} rows) is distributed, and {} would need all of it on this machine; ask "
+    "for entries with predict_entries, or compute the parts of factors_.L that you need"
 )
 
 
@@ -38,10 +38,10 @@ class FarLowRank(LowRank):
     """A matrix X = L Rᵀ whose L is a lazy Dask array, in chunks of rows."""
 
     def __post_init__(self) -> None:
-        """Nothing is checked: the arrays are not of one library."""
+        """Skip the checks: the arrays belong to different libraries."""
 
     def full(self) -> NoReturn:
-        """Refuse: all of L is never on this machine."""
+        """Refuse: L is never on this machine as a whole."""
         raise MemoryError(REFUSED.format(self.shape[0], "the whole estimate"))
 
     def gather(self, index: tuple[Array, ...], y: Array | None = None) -> Array:
@@ -51,7 +51,7 @@ class FarLowRank(LowRank):
 
 
 def rows_of(table: Any, some: Array) -> Array:
-    """Return some rows of a Dask array, without computing parts that have none of them.
+    """Return some rows of a Dask array; only the chunks that hold them are computed.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def rows_of(table: Any, some: Array) -> Array:
 @packable
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FarModel(MatrixModel):
-    """A model whose factor of the rows is elsewhere.
+    """A model whose row factor is elsewhere.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class FarModel(MatrixModel):
         return self.row_level
 
     def full(self) -> NoReturn:
-        """Refuse: all of it is never on this machine."""
+        """Refuse: the estimate is never on this machine as a whole."""
         raise MemoryError(REFUSED.format(self.observations.shape[0], "the whole estimate"))
 
     def spread(self) -> Spread:
@@ -112,7 +112,7 @@ class FarModel(MatrixModel):
         raise NotImplementedError(REFUSED.format(n, "standard errors and intervals"))
 
     def near(self) -> MatrixModel:
-        """Return what new rows are solved with: a model that knows no rows but a blank one."""
+        """Return a model with one blank row, which is all that it takes to solve for new rows."""
         known: Any = self.observations
         none, zero = np.zeros(0, dtype=np.int64), np.zeros(1)
         known = replace(
@@ -144,7 +144,7 @@ class FarModel(MatrixModel):
 
 
 def distributed(model: Any, known: RememberedObservations, workers: Workers, data: Any) -> FarModel:
-    """Return a model of which no more than the factor of the rows stays on the workers.
+    """Return a model of which only the row factor stays on the workers.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def array_of(blocks: Sequence[Any], heights: list[int], width: int, dtype: Any) 
 
 @dataclass(frozen=True, eq=False)
 class Near:
-    """What every part needs to estimate entries, beside its rows.
+    """What every part needs besides its rows to estimate entries.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class Near:
 
 
 def sorted_out(i: Array, j: Array, ends: Array, height: int) -> list[tuple[Array, Array, Array]]:
-    """Return for every part of the rows where its entries are, and their coordinates in it."""
+    """Return where the entries of every part of the rows are, and their coordinates in it."""
     i, j = np.asarray(i), np.asarray(j)
     if len(i) and not (i.min() >= 0 and i.max() < height):
         raise IndexError(f"rows run from {i.min()} to {i.max()}, but the model has {height:,}")
@@ -246,7 +246,7 @@ def estimated(rows: Array, piece: tuple[Array, Array, Array], near: Near) -> Arr
 
 
 def joined(pieces: list[tuple[Array, Array, Array]], dtype: Any, *values: Array) -> Array:
-    """Return estimates in the order that they were asked for."""
+    """Return estimates in the order in which they were asked for."""
     found = np.empty(sum(map(len, values)), dtype=dtype)
     for (at, _, _), some in zip(pieces, values, strict=True):
         found[at] = some
@@ -254,7 +254,7 @@ def joined(pieces: list[tuple[Array, Array, Array]], dtype: Any, *values: Array)
 
 
 def by_parts(table: Any, near: Near, coordinates: list[Any]) -> list[Any]:
-    """Return delayed estimates, for every one of several delayed pairs of coordinates.
+    """Return delayed estimates for each of several delayed pairs of coordinates.
 
     Every part of the rows estimates what concerns it, where it is.
 
@@ -279,7 +279,7 @@ def by_parts(table: Any, near: Near, coordinates: list[Any]) -> list[Any]:
 
 
 def with_typical(estimator: Any) -> tuple[Any, Near]:
-    """Return the rows of a model and what is near, both with a typical one at the end.
+    """Return the rows of a model, and what goes with them, with a typical row and column appended.
 
     Parameters
     ----------
@@ -330,8 +330,8 @@ def save(path: str | os.PathLike[str], tree: Any, model: FarModel, version: str)
     target = Path(path)
     if target.exists() and not (target / "model.npz").is_file():
         raise FileError(
-            f"{target} exists, and is no folder of a model; a model with a distributed factor is "
-            "saved into a folder of its own"
+            f"{target} exists and is not the folder of a model; a model with a distributed factor "
+            "is saved into a folder of its own"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -373,7 +373,7 @@ def _read(name: str, height: int, width: int) -> Array:
 
 
 def in_files(kept: Any, heights: list[int], width: int, dtype: Any) -> Any:
-    """Return what this process keeps in files as a Dask array; the files go when it does."""
+    """Return rows that this process keeps in files as a Dask array; the files go with the array."""
     from dask import delayed
 
     blocks = []
@@ -389,7 +389,7 @@ def _first(folder: Folder) -> Array:
 
 
 def is_far(estimator: Any) -> bool:
-    """Whether the factor of the rows of a fitted estimator is distributed."""
+    """Whether the row factor of a fitted estimator is distributed."""
     return isinstance(getattr(estimator, "_model", None), FarModel)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -55,13 +56,26 @@ def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any =
     X : object
         What the user passed, for callbacks.
     """
+    with open_fit(estimator, read, client, X):
+        pass
+
+
+@contextmanager
+def open_fit(
+    estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any = None
+) -> Iterator[tuple[Any, Any]]:
+    """Fit an estimator, and keep the entries where they are until the block ends.
+
+    Takes what `fit` takes. Gives the fitted estimator, and the model as it is while the entries
+    are there, which can say how sure it is of any estimate.
+    """
     estimator._check_params()
     with all_or_nothing(estimator) as work, opened(client) as workers:
         source = read(workers)
         far = too_long(workers, source, work._rank())
         if far:
             _check_far(work)
-        data = observations(workers, source, work._outliers() is None, far)
+        data = observations(workers, source, far)
         work.n_features_in_ = source.shape[1]
         work.__dict__.pop("feature_names_in_", None)
         if source.names is not None:
@@ -75,12 +89,14 @@ def fit(estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any =
             if getattr(error, "salvaged", False) and isinstance(data, ShardedObservations):
                 _forget(work, source)  # what it ended with is kept
             raise
+        known = work._model
         if isinstance(data, ShardedObservations):
             _forget(work, source)
+        yield work, known
 
 
 def _forget(work: Any, source: Source) -> None:
-    """Keep what a model needs of data that the cluster releases now."""
+    """Keep what a model needs of the data, which the cluster is about to release."""
     model = work._model
     model._row_levels  # noqa: B018, found while the data are there
     data = model.observations
@@ -93,7 +109,7 @@ def _forget(work: Any, source: Source) -> None:
 
 
 def too_long(workers: Workers, source: Source, rank: int | None) -> bool:
-    """Whether the factor of the rows is to stay on the workers.
+    """Whether the row factor is to stay on the workers.
 
     It does if it takes more than the limit that the environment names, or than a share of the
     memory of this machine, or of the worker that has least.
@@ -114,35 +130,36 @@ def too_long(workers: Workers, source: Source, rank: int | None) -> bool:
         return False
     if columns * each > room:
         raise MemoryError(
-            f"the factor of {columns:,} columns takes {columns * each / 2**30:.3g} GiB, more than "
-            f"the {room / 2**30:.3g} GiB that it may ({LIMIT}); only the factor of the rows can "
-            "stay distributed: let rows and columns change places if there are more columns"
+            f"the column factor ({columns:,} columns) takes {columns * each / 2**30:.3g} GiB, more "
+            f"than the {room / 2**30:.3g} GiB that it may take ({LIMIT}); only the row factor can "
+            "stay distributed: swap rows and columns if there are more columns than rows"
         )
     return True
 
 
 def _check_far(work: Any) -> None:
-    """Refuse what needs the factor of the rows in one place, before the work begins."""
+    """Refuse what needs the row factor in one place, before the work begins."""
     if work.checkpoint is not None:
         raise ValueError(
-            "a checkpoint would hold the factor of the rows, which stays distributed; leave "
-            f"checkpoint out, or raise {LIMIT} if there is memory for the factor"
+            "a checkpoint would hold the row factor, which is too large and stays distributed; "
+            f"leave checkpoint out, or raise {LIMIT} if there is memory for the factor"
+        )
+    if work._outliers() is not None:
+        raise NotImplementedError(
+            "outliers cannot be found while the row factor, which is too large, stays "
+            f"distributed; raise {LIMIT} if there is memory for the factor, or leave outliers out"
         )
 
 
-def observations(
-    workers: Workers, source: Source, distribute: bool = True, far: bool = False
-) -> Any:
-    """Return the entries of a source: here if they are few, and otherwise in shards.
+def observations(workers: Workers, source: Source, far: bool = False) -> Any:
+    """Return the entries of a source: on this machine if they are few, otherwise in shards.
 
     Parameters
     ----------
     workers : Workers
     source : Source
-    distribute : bool
-        Whether the fit can be distributed; if not, memory must do.
     far : bool
-        Whether the factor of the rows is to stay on the workers.
+        Whether the row factor is to stay on the workers.
     """
     if not source.size:
         raise ValueError(
@@ -151,7 +168,7 @@ def observations(
         )
     small = source.size <= GATHER or math.prod(source.shape) <= CELLS
     try:
-        if small or not distribute:
+        if small:
             check_gathering(source.size, source.dtype)
             return gathered(workers, source)
         return sharded(workers, source, far)
@@ -164,9 +181,9 @@ def check_gathering(entries: int, dtype: Any, modes: int = 2) -> None:
     needed, left = COPIES * entries * (8 * modes + np.dtype(dtype).itemsize), available_memory()
     if needed > left:
         raise MemoryError(
-            f"this fit is not distributed, and {entries:,} numbers take about "
-            f"{needed / 2**30:.3g} GiB on this machine (there are {left / 2**30:.3g} GiB); fit "
-            "some of the rows; of the estimators, MatrixCompletion without outliers is distributed"
+            f"this fit is not distributed, and {entries:,} numbers would take about "
+            f"{needed / 2**30:.3g} GiB on this machine, which has {left / 2**30:.3g} GiB left; fit "
+            "a part of the data (only MatrixCompletion and RobustPCA are distributed)"
         )
 
 

@@ -88,9 +88,9 @@ def read(number: int, frame: Any, names: list[str], dtype: Any) -> tuple[Any, An
     for name, labels in zip(names, (rows, columns), strict=False):
         missing = int(labels.isna().sum())
         if missing:
+            lines = "1 line has" if missing == 1 else f"{missing:,} lines have"
             raise BadPartError(
-                f"{where}: {missing:,} labels in {name!r} are missing; drop those lines, or give "
-                "them a label"
+                f"{where}: {lines} no label in {name!r}; drop such lines, or label them"
             )
     plain = pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values)
     if not plain or pd.api.types.is_complex_dtype(values):
@@ -136,8 +136,8 @@ def merged(a: tuple[Any, Any], b: tuple[Any, Any], names: list[str]) -> tuple[An
         kinds = {_kind(side.index.dtype) for side in (one, two)}
         if len(kinds) > 1:
             raise BadTypeError(
-                f"the labels in {name!r} are {' in some and '.join(sorted(kinds))} in others; "
-                "convert them to one type"
+                f"the labels in {name!r} are {' in some parts and '.join(sorted(kinds))} in "
+                "others; convert them to one type"
             )
         sides.append(pd.concat([one, two]).groupby(level=0, sort=False).sum())
     return sides[0], sides[1]

@@ -1,4 +1,4 @@
-"""Answers about Dask collections, computed when and where they are asked for."""
+"""Answers about Dask collections, computed lazily, where the collections are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = Any
 
 
 def light(estimator: Any) -> Any:
-    """Return a copy of a fitted estimator that workers can be sent: without the data of the fit."""
+    """Return a copy of a fitted estimator without the data of the fit, to be sent to workers."""
     known = estimator._model
     if isinstance(known, FarModel):
         other = copy.copy(estimator)
@@ -103,8 +103,8 @@ def predicted(estimator: Any, index: Any, return_std: bool) -> Any:
 
     if return_std:
         raise NotImplementedError(
-            "standard errors at Dask coordinates are not distributed yet; give coordinates that "
-            "are computed, a part at a time"
+            "standard errors cannot be computed lazily yet; give NumPy coordinates, a part at a "
+            "time"
         )
     dtype = np.dtype(estimator._kind.dtype)
     if is_far(estimator):
@@ -124,7 +124,7 @@ def predicted(estimator: Any, index: Any, return_std: bool) -> Any:
 
 
 def _by_parts(estimator: Any, index: Any, dtype: Any) -> Any:
-    """`predicted`, where the parts of the factor of the rows are."""
+    """`predicted` for a distributed row factor: every part estimates its own entries."""
     import dask.array as da
     import dask.dataframe as dd
     import pandas as pd
@@ -182,7 +182,7 @@ def _predict_labels(frame: Any, model: Any) -> Any:
 
 
 def numbers(estimator: Any, frame: Any) -> tuple[Array, Array]:
-    """Return the coordinates of the labels in a frame of pandas."""
+    """Return the coordinates of the labels in a pandas frame."""
     names = names_of(estimator)
     columns = _columns(frame, names)
     return tuple(name.known(frame[c]) for name, c in zip(names, columns, strict=True))
@@ -201,7 +201,7 @@ def names_of(estimator: Any) -> tuple[Names, Names]:
 
 
 def _columns(frame: Any, names: tuple[Names, Names]) -> list[Any]:
-    """The columns of rows and columns: those of the fit, or else the first two."""
+    """The columns with the labels of rows and columns: named as in the fit, or the first two."""
     there = {str(c): c for c in frame.columns}
     wanted = [name.column for name in names]
     if all(name in there for name in wanted):

@@ -18,16 +18,19 @@ from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
 from ..kernels.cpp import sizes_of
 from ..kernels.entries import compact, jitter
 from ..linalg import gram
+from ..losses import HardTrim
 from ..operators import BlockProblem, Operator
 from ..problems import Observed
 from ..problems.observed import ObservedView
 from . import systems, tasks
 from .shards import concatenated
 from .tall import is_tall
-from .tasks import Other, Own, Unsure
+from .tasks import Other, Own, Trim, Unsure
+from .trimming import Afar, Within
+from .workers import Work, the_sum
 
 if TYPE_CHECKING:
-    from .observations import ShardedObservations
+    from .in_shards import InShards
 
 Array = Any
 
@@ -38,13 +41,42 @@ class Distant:
 
     Attributes
     ----------
-    data : ShardedObservations
+    data : InShards
     factors : LowRank or Bordered, optional
         The numbers are X − y for these, and otherwise y.
+    kept : Within, optional
+        Where they are not zero.
     """
 
-    data: ShardedObservations
+    data: InShards
     factors: Any = None
+    kept: Within | None = None
+
+    backend = Afar()
+
+    @property
+    def whole(self) -> Any:
+        """The factors; zero if there are none."""
+        if self.factors is not None:
+            return self.factors
+        return LowRank(*(self.data.blank(k, 1) for k in (0, 1)))
+
+    def each(self, work: Work, *more: Any) -> list[Any]:
+        """Return what every shard of rows answers about its numbers."""
+        own, other = self._sides
+        return self.data.each(work, 0, [(x,) for x in own], other, self.data.chain, *more)
+
+    def total(self, work: Work, ask: Any) -> Any:
+        """Return the sum of what every shard answers."""
+        own, other = self._sides
+        rows, data = [(x,) for x in own], self.data
+        return data.added(work, rows, [(ask,)], the_sum, other, data.chain)[0]
+
+    @property
+    def _sides(self) -> tuple[list[Any], Any]:
+        if self.factors is None:
+            return [None] * len(self.data.shards[0]), None
+        return own_of(self.data, self.factors, 0), other_of(self.factors, 0)
 
     @property
     def device(self) -> Any:
@@ -66,11 +98,17 @@ class Distant:
         return array_namespace(self.data.example)
 
 
-def own_of(data: ShardedObservations, F: Factors, mode: int) -> list[Own]:
-    """Return the rows of a block of factors that every shard of a mode has."""
+def own_of(data: InShards, F: Factors, mode: int) -> list[Own]:
+    """Return the rows of a block of factors that belong to each shard of a mode."""
     border = (F.u, F.v)[mode] if isinstance(F, Bordered) else None
     blocks, borders = data.cut(F.blocks[mode], mode), data.cut(border, mode)
     return [Own(x, b) for x, b in zip(blocks, borders, strict=True)]
+
+
+def _same_rows(F: Any, G: Any, mode: int) -> bool:
+    """Whether two factors have the same block of a mode, and the same vector beside it."""
+    borders = [(X.u, X.v)[mode] if isinstance(X, Bordered) else None for X in (F, G)]
+    return F.blocks[mode] is G.blocks[mode] and borders[0] is borders[1]
 
 
 def own_width(F: Factors) -> int:
@@ -79,7 +117,7 @@ def own_width(F: Factors) -> int:
 
 
 def other_of(F: Factors, mode: int) -> Other:
-    """Return what all shards of a mode are sent of factors."""
+    """Return the factors that all shards of a mode are sent."""
     border = (F.v, F.u)[mode] if isinstance(F, Bordered) else None
     return Other(F.blocks[1 - mode], border)
 
@@ -90,10 +128,10 @@ class ShardedEntries(Operator):
 
     Parameters
     ----------
-    data : ShardedObservations
+    data : InShards
     """
 
-    data: ShardedObservations
+    data: InShards
 
     fused = True
 
@@ -109,17 +147,39 @@ class ShardedEntries(Operator):
         return ShardedAmbient(w.data, w)
 
     def coverage(self, w: Any, like: Any) -> Ambient:
-        return ShardedAmbient(self.data, None)
+        kept = w if isinstance(w, Within) else self.data.kept
+        return ShardedAmbient(self.data, None, kept)
 
     def residual(self, factors: Factors, y: Any) -> Any:
         return replace(y, factors=factors)
 
-    def squares(self, F: Factors, y: Distant) -> Any:
-        """Return ‖A(X) − y‖²."""
+    def squares(self, F: Factors, y: Distant, kept: Within | None = None) -> Any:
+        """Return ‖A(X) − y‖², over the entries that are kept."""
         data = y.data
-        own = [(x,) for x in own_of(data, F, 0)]
-        found = data.each(tasks.squares, 0, own, other_of(F, 0), data.chain)
+        was, trim = self._trim(F, kept, 0)
+        own = list(zip(own_of(data, F, 0), was, strict=True))
+        found = data.each(tasks.squares, 0, own, other_of(F, 0), data.chain, trim)
         return sum(found)
+
+    def _trim(self, F: Any, kept: Within | None, mode: int) -> tuple[list[Any], Trim | None]:
+        """Return what each shard, and what all shards, need to tell which entries are kept.
+
+        Parameters
+        ----------
+        F : LowRank or Bordered, optional
+            What they are sent anyway.
+        kept : Within, optional
+        mode : int
+        """
+        none: list[Any] = [None] * len(self.data.shards[mode])
+        if kept is None:
+            return none, None
+        own, other = own_of(self.data, kept.factors, mode), other_of(kept.factors, mode)
+        if F is None:
+            return own, Trim(kept.limit, other)
+        same = all(a is b for a, b in zip(other_of(F, mode), other, strict=True))
+        here = _same_rows(F, kept.factors, mode)
+        return none if here else own, Trim(kept.limit, None if same else other)
 
     def squares_and_gradient(self, factors: Factors, y: Any, k: int) -> tuple[Array | float, Array]:
         data = y.data
@@ -142,14 +202,15 @@ class ShardedEntries(Operator):
         return squares, concatenated(found)
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
-        F, k, y, data = problem.factors, problem.k, problem.y, problem.y.data
+        F, k, data = problem.factors, problem.k, problem.y.data
         ridge: list[Any] = [problem.ridge] * len(data.shards[k])
         if problem.ridge is not None and problem.ridge.ndim == 2:
             ridge = data.cut(problem.ridge, k)
         if is_tall(F.blocks[0]):
             return self._tall_step(problem, ridge)
-        own = list(zip(own_of(data, F, k), ridge, strict=True))
-        found = y.data.each(tasks.step, k, own, other_of(F, k), data.chain, problem.spread)
+        was, trim = self._trim(F, problem.loss.kept, k)
+        own = list(zip(own_of(data, F, k), was, ridge, strict=True))
+        found = data.each(tasks.step, k, own, other_of(F, k), data.chain, trim, problem.spread)
         step = concatenated([one.step for one in found])
         if not problem.spread:
             return RowSolution(step)
@@ -240,9 +301,10 @@ class ShardedEntries(Operator):
             return None
         if is_tall(F.blocks[0]):
             return self._tall_update(problem, system)
-        own = [(x,) for x in own_of(data, F, k)]
+        was, trim = self._trim(F, problem.loss.kept, k)
+        own = list(zip(own_of(data, F, k), was, strict=True))
         unsure = Unsure(system.variance, system.ridge, system.noise, system.given)
-        found = data.each(tasks.update, k, own, other_of(F, k), unsure, data.chain)
+        found = data.each(tasks.update, k, own, other_of(F, k), unsure, data.chain, trim)
         if any(one is None for one in found):
             return None
         sums = Sums(*map(sum, zip(*(one.sums for one in found), strict=True)))
@@ -257,17 +319,20 @@ class ShardedEntries(Operator):
 
 @dataclass(frozen=True, eq=False)
 class ShardedAmbient(Ambient):
-    """A matrix that is zero but at the entries.
+    """A matrix that is zero except at the entries.
 
     Parameters
     ----------
-    data : ShardedObservations
+    data : InShards
     weights : Distant, optional
         The numbers there; ones by default.
+    kept : Within, optional
+        Where the ones are.
     """
 
-    data: ShardedObservations
+    data: InShards
     weights: Distant | None
+    kept: Within | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -279,14 +344,14 @@ class ShardedAmbient(Ambient):
         data, w = self.data, self.weights
         if data.far:
             return self._tall(modes[1 - skip], skip)
-        M = compact(modes[1 - skip])
-        own: list[Any] = [(None,)] * len(data.shards[skip])
-        other = None
-        if w is not None and w.factors is not None:
-            own = [(x,) for x in own_of(data, w.factors, skip)]
-            other = other_of(w.factors, skip)
-        chain = None if w is None else data.chain
-        sums = concatenated(data.each(tasks.product, skip, own, M, other, chain))
+        M, F = compact(modes[1 - skip]), None if w is None else w.factors
+        kept = self.kept if w is None else w.kept
+        was, trim = data.operator._trim(F, kept, skip)
+        mine: list[Any] = [None] * len(was) if F is None else own_of(data, F, skip)
+        other = None if F is None else other_of(F, skip)
+        own = list(zip(mine, was, strict=True))
+        found = data.each(tasks.product, skip, own, M, other, data.chain, trim, w is None)
+        sums = concatenated(found)
         return sums if skip == 0 else sums.T
 
     def _tall(self, M: Array, skip: int) -> Array:
@@ -312,19 +377,18 @@ class ShardedView(ObservedView):
 
     problem: ShardedProblem
 
-    @property
-    def residual(self) -> Any:
-        return self.problem.operator.residual(self.factors, self.problem.y)
-
     @cached_property
     def value(self) -> Array:
-        return self.objective(self.factors)
+        known = getattr(self.loss, "known", None)
+        return self.objective(self.factors) if known is None else self._with_penalty(known[1])
 
     def pullback(self) -> Blocks:
         problem, F = self.problem, self.factors
-        grads: Blocks = tuple(
-            problem.operator.squares_and_gradient(F, problem.y, k)[1] for k in (0, 1)
-        )
+        grads: Blocks
+        if self.loss.kept is None:
+            grads = tuple(problem.operator.squares_and_gradient(F, problem.y, k)[1] for k in (0, 1))
+        else:
+            grads = F.pullback(self.ambient())
         if problem.ridge is None:
             return grads
         triples = zip(grads, F.blocks, problem.ridge, strict=True)
@@ -332,28 +396,38 @@ class ShardedView(ObservedView):
 
     def objective(self, factors: Factors) -> Array:
         problem = self.problem
-        half = 0.5 * problem.operator.squares(factors, problem.y)
+        squares = problem.operator.squares(factors, problem.y, self.loss.kept)
+        return self._with_penalty(squares, factors)
+
+    def _with_penalty(self, squares: Any, factors: Factors | None = None) -> Array:
+        problem, half = self.problem, 0.5 * squares
         value = array_namespace(problem.example).asarray(half, dtype=problem.dtype)
-        return value + problem.penalty(factors)
+        return value + problem.penalty(self.factors if factors is None else factors)
 
     def moved(self, factors: Factors) -> ShardedView:
         return ShardedView(self.problem, factors, self.loss, self.memory)
 
     def ambient(self) -> Ambient:
-        return self.problem.operator.adjoint(self.residual)
+        return self.problem.operator.adjoint(replace(self.residual, kept=self.loss.kept))
+
+    def coverage(self) -> Ambient:
+        return self.problem.operator.coverage(self.loss.kept, self.problem.y)
+
+    def pulled(self) -> Ambient:
+        return self.problem.operator.adjoint(replace(self.problem.y, kept=self.loss.kept))
 
     def reweighted(self, weight: Array) -> ObservedView:
         self._missing("reweighted")
 
 
 class ShardedProblem(Observed):
-    """Least squares over entries in shards."""
+    """Least squares over entries in shards, or over those that are not rejected."""
 
     operator: ShardedEntries
     y: Distant
 
     def __post_init__(self) -> None:
-        """Nothing is to be checked: entries were checked when they were read."""
+        """Skip the checks: entries were checked when they were read."""
 
     @property
     def dtype(self) -> Any:
@@ -369,11 +443,17 @@ class ShardedProblem(Observed):
         return None
 
     def view(self, factors: Factors, t: int = 0, memory: Any = None) -> ShardedView:
-        return ShardedView(self, factors, self.loss, memory)
+        if self.loss.least_squares:
+            return ShardedView(self, factors, self.loss, memory)
+        residual = self.operator.residual(factors, self.y)
+        loss, memory = self.loss.freeze(residual, t, memory)
+        return ShardedView(self, factors, loss, memory, residual)
 
     @cached_property
     def value_at_zero(self) -> float:
-        return 0.5 * self.y.data.sum_of_squares
+        if self.loss.least_squares:
+            return 0.5 * self.y.data.sum_of_squares
+        return super().value_at_zero
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:
@@ -387,4 +467,6 @@ class ShardedProblem(Observed):
     def backproject(self, keep: float | None = None) -> Ambient:
         if keep is not None:
             raise TypeError("a start from some of the measurements needs them on one machine")
+        if isinstance(self.loss, HardTrim):
+            return self.operator.adjoint(replace(self.y, kept=self.loss.clear(self.y)))
         return self.operator.adjoint(self.y)

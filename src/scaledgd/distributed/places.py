@@ -1,4 +1,4 @@
-"""Which worker works on which shard."""
+"""Which worker handles which shard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WATCH = 2.0
 
 
 class Places:
-    """For every shard a worker that has it, and as many shards for every thread.
+    """Assigns shards to workers that hold them, the same number to every thread.
 
     A scheduler that is free to choose lets idle workers fetch shards from others, again and again.
 
@@ -36,7 +36,7 @@ class Places:
         self._looked = -float("inf")
 
     def of(self, shards: Sequence[Any]) -> list[str | None]:
-        """Return the addresses of workers, one for each shard; None if nobody has it now."""
+        """Return the address of a worker for each shard; None where nobody has it now."""
         now = time.monotonic()
         if now > self._looked + WATCH:
             self._looked, self._threads = now, dict(self._client.nthreads())
@@ -63,7 +63,7 @@ class Places:
         return places
 
     def _moves(self, had: dict[str, list[int]]) -> dict[str, list[int]]:
-        """Give shards of workers that have many to those that have few; return which."""
+        """Move shards from workers that have many to those that have few; return which."""
         moves: dict[str, list[int]] = {}
         while had:
             most = max(had, key=lambda w: (len(had[w]) - 1) / self._threads[w])
@@ -77,7 +77,7 @@ class Places:
         return moves
 
     def watch(self, futures: Sequence[Any], places: Sequence[str | None]) -> None:
-        """Wait until tasks are done; fail if a worker is lost that one of them is meant for."""
+        """Wait until tasks are done; fail if a worker that one of them is meant for is lost."""
         from distributed import wait
 
         while True:

@@ -1,4 +1,4 @@
-"""What is left of the data of a fit when the cluster has forgotten them."""
+"""What a model remembers of the data once the cluster has released them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..estimators import validation
+from ..estimators.choosing import Reading
 from ..estimators.constants import equal
 from ..estimators.hashing import bounds_of, hashed
 from ..estimators.local_observations import LocalObservations
 from ..estimators.observations import Summary
 from ..estimators.packing import packable
+from ..estimators.robust_judging import only_slices
 from ..estimators.uncertainty import Spread
 from ..factors import Bordered
 from .sources import Source
@@ -186,7 +188,7 @@ class RememberedObservations:
         must(self.source is None, "a source")
 
     def spread_of(self, model: Any) -> Spread:
-        """Return how sure a model is, which reads entries again."""
+        """Return how sure a model is; that reads entries again."""
         if self.source is None:
             raise ValueError(
                 "intervals need the data of the fit, which a model that was fitted on a cluster "
@@ -197,7 +199,13 @@ class RememberedObservations:
                 'intervals of a fit on a cluster need the ridge that is learnt; set ridge="auto"'
             )
         data: Any = self
-        return _RememberedSpread(model.factors, data, (), model.noise, (), model.posterior)
+        reading = Reading(model.size, model.choice, model.scales, units=model.units)
+        return _RememberedSpread(
+            *(model.factors, data, (), model.noise, ()),
+            posterior=model.posterior,
+            reading=reading,
+            threshold=model.threshold,
+        )
 
     def slices(self, mode: int, chosen: Array) -> LocalObservations:
         """Read the entries of some slices of a mode again, and renumber them."""
@@ -244,7 +252,7 @@ def remembered_here(data: LocalObservations) -> RememberedObservations:
 
 
 def unseen(held: tuple[Any, ...] | None) -> Callable[[tuple[Array, ...]], Array] | None:
-    """Return what says which entries were held out of the fit."""
+    """Return a function that says which entries were held out of the fit."""
     return None if held is None else partial(_held, *held)
 
 
@@ -256,9 +264,20 @@ def _held(fraction: float, size: int, seed: int, index: tuple[Array, ...]) -> Ar
 
 @dataclass(frozen=True, eq=False)
 class _RememberedSpread(Spread):
-    """How sure a model is, from the entries of the rows and columns that are asked about."""
+    """How sure a model is, from the entries of the rows and columns that are asked about.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    reading : Reading
+        How the entries were read.
+    threshold : float, optional
+        What is farther off is an outlier, and does not count.
+    """
 
     posterior: Any = None
+    reading: Any = None
+    threshold: float | None = None
 
     def share(self, mode: int, index: tuple[Array, ...]) -> Array:
         F, data = self.factors, self.data
@@ -272,7 +291,10 @@ class _RememberedSpread(Spread):
         if not data.counts(mode)[wanted].any():
             raise ValueError("none of these rows or columns has an entry to judge by")
         local = data.slices(mode, wanted)
-        coverage = local.operator.coverage(None, local.y)
+        if self.threshold is not None:
+            normal = only_slices(self.reading, mode, wanted).apply(local)
+            local = normal.without_outliers(some, self.threshold)
+        coverage = local.operator.coverage(local.weight, local.y)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ridge = self.posterior.ridge(some, mode, coverage)
         at = list(index)

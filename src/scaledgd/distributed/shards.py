@@ -37,8 +37,8 @@ class Chain:
     Attributes
     ----------
     steps : tuple of (name, arguments)
-        Methods of `Observations`: "scaled", "standardised" or "shifted". Arrays among the
-        arguments have one number per row or per column of the whole table.
+        Methods of `Observations`: "scaled", "standardised", "shifted" or "bounded". Tuples among
+        the arguments have one number per row, or per column, of the whole table.
     """
 
     steps: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -49,16 +49,15 @@ class Chain:
 
     def apply(self, data: LocalObservations, shard: Shard | None = None) -> LocalObservations:
         """Return the values of a shard, or of some rows, after all steps."""
-        for name, (first, *rest) in self.steps:
-            if shard is not None and isinstance(first, tuple):
-                first = tuple(shard.cut(x, k) for k, x in enumerate(first))
-            data = getattr(data, name)(first, *rest)
+        for name, arguments in self.steps:
+            cut = arguments if shard is None else shard.cut_all(arguments)
+            data = getattr(data, name)(*cut)
         return data
 
     @property
     def nbytes(self) -> int:
-        arrays = (x for _, (first, *_) in self.steps if isinstance(first, tuple) for x in first)
-        return sum(int(x.nbytes) for x in arrays if x is not None)
+        sides = (side for _, given in self.steps for side in given if isinstance(side, tuple))
+        return sum(int(x.nbytes) for side in sides for x in side if x is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +158,21 @@ class Shard:
             return x
         return x[self.first : self.first + self.slices]
 
+    def cut_all(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments with the shard's parts of tuples that hold one array per mode."""
+        return tuple(
+            tuple(self.cut(x, k) for k, x in enumerate(given))
+            if isinstance(given, tuple)
+            else given
+            for given in arguments
+        )
+
     @cached_property
     def _columns(self) -> dict[tuple[int, int], Columns]:
         return {}
 
     def columns(self, first: int, last: int) -> Columns:
-        """Return the entries of some columns of a shard of rows; they stay where the shard is."""
+        """Return the entries of some columns of a shard of rows; cached with the shard."""
         if (first, last) not in self._columns:
             others = self.others
             at = np.flatnonzero((others >= first) & (others < last))
@@ -178,7 +186,7 @@ class Shard:
 
     @cached_property
     def pattern(self) -> Pattern:
-        """The entries as kernels want them; stays where the shard is."""
+        """The entries as kernels want them; cached with the shard."""
         if cpp.AVAILABLE and self.size and max(self.whole) < 2**31 - 1:
             return _ShardPattern(self)
         index = self.index
@@ -189,14 +197,14 @@ class Shard:
         return _ShardEntries(self)
 
     def local(self, chain: Chain) -> LocalObservations:
-        """Return the entries, with the values that a chain of steps leaves."""
+        """Return the entries with the values after a chain of steps."""
         coordinates: Any = _Coordinates(self, keep=True)  # for as long as a task
         data = LocalObservations(coordinates, self.y, self.shape)
         data._shared["operator"] = self.operator
         return chain.apply(data, self)
 
     def values(self, chain: Chain) -> Array:
-        """Return the values that a chain of steps leaves."""
+        """Return the values after a chain of steps."""
         return self.local(chain).y
 
     def restricted(self, x: Array, other: Array, own: Array | None, border: Array | None) -> Rows:
@@ -322,7 +330,7 @@ class _ShardPattern(CppPattern):
 
 
 class _ShardEntries(Entries):
-    """The operator of a shard; that no entry is repeated was seen when it was assembled."""
+    """The operator of a shard, whose entries were checked for repetitions when it was assembled."""
 
     fused = True
 
@@ -353,7 +361,7 @@ def wide(numbers: Array) -> Array:
 
 
 def concatenated(parts: Sequence[Array]) -> Array:
-    """Return what shards have found, one below the other."""
+    """Concatenate what shards have found."""
     return array_namespace(*parts).concat(list(parts))
 
 

@@ -289,7 +289,8 @@ def _name_part(workers: Workers, parts: list[Any], error: Exception) -> None:
         except type(error) as why:
             raise ValueError(
                 f"part {number} of the frame cannot be read ({type(why).__name__}: "
-                f"{' '.join(str(why).split())}); all parts must have the columns of the first"
+                f"{' '.join(str(why).split())}); check that all files are there and have the "
+                "same columns"
             ) from why
 
 

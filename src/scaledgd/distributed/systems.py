@@ -123,7 +123,7 @@ class Unsure(NamedTuple):
 
 
 def updated(total: Array, ask: Ask, asked: Unsure) -> RowUpdate:
-    """Return columns with what is known about them, as `tasks.update` does."""
+    """Return solved columns and their variances, as `tasks.update` does."""
     x, own = np.asarray(ask.x, dtype=np.float64), ask.border
     systems = Systems(total, x.shape[1])
     G, r = systems.grams, len(asked.units)

@@ -6,6 +6,7 @@ what all shards are sent (the other block).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..estimators.observations import Summary
 from ..estimators.uncertainty import Spread
 from ..kernels import RowSolution, RowUpdate, UnsureRows, backend
 from ..linalg import square
-from ..losses import Squared
+from ..losses import Kept, Loss, Squared
 from ..operators import BlockProblem
 from .shards import Chain, Rows, Shard, wide
 
@@ -32,29 +33,76 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Own(NamedTuple):
-    """What a shard has of factors: its rows of a block, and of the vector beside offsets."""
+    """A shard's own part of the factors: its rows of a block, and of the vector beside offsets."""
 
     x: Array
     border: Array | None
 
 
 class Other(NamedTuple):
-    """What all shards are sent of factors: the block of the other mode, and its vector."""
+    """The part of the factors that all shards get: the block of the other mode, and its vector."""
 
     block: Array
     border: Array | None
 
 
-def _factors(shard: Shard, own: Own, other: Other) -> Rows:
+def factors_of(shard: Shard, own: Own, other: Other) -> Rows:
     return shard.restricted(own.x, other.block, own.border, other.border)
+
+
+# ---- entries that are rejected
+
+
+class Trim(NamedTuple):
+    """A rule by which only entries count whose residual, at some factors, is within a limit.
+
+    Shards are sent their rows of these factors besides. What is None is that of the factors that
+    a task is about.
+    """
+
+    limit: float
+    other: Other | None
+
+
+def residual_of(shard: Shard, own: Own | None, other: Other | None, chain: Chain) -> Array:
+    """What factors leave of the values, X − y; the values without factors."""
+    y = shard.values(chain)
+    if own is None or other is None:
+        return y
+    return shard.operator.residual(factors_of(shard, own, other), y)
+
+
+def _kept(
+    shard: Shard,
+    own: Own | None,
+    was: Own | None,
+    other: Other | None,
+    chain: Chain,
+    trim: Trim,
+) -> Array:
+    """Which entries count."""
+    mine, others = own if was is None else was, other if trim.other is None else trim.other
+    r = residual_of(shard, mine, others, chain)
+    return backend(r).within(r, trim.limit)[0]
+
+
+def _loss(
+    shard: Shard, own: Own, was: Own | None, other: Other, chain: Chain, trim: Trim | None
+) -> Loss:
+    return Squared() if trim is None else Kept(_kept(shard, own, was, other, chain, trim))
 
 
 # ---- solving for rows
 
 
-def squares(shard: Shard, own: Own, other: Other, chain: Chain) -> Any:
-    """Return the sum of squared residuals."""
-    y, F = shard.values(chain), _factors(shard, own, other)
+def squares(
+    shard: Shard, own: Own, was: Own | None, other: Other, chain: Chain, trim: Trim | None
+) -> Any:
+    """Return the sum of squared residuals, of the entries that are kept."""
+    y, F = shard.values(chain), factors_of(shard, own, other)
+    if trim is not None:
+        r = shard.operator.residual(F, y)
+        return backend(r).kept_squares(r, _kept(shard, own, was, other, chain, trim))
     if shard.operator.fuses(F, y):
         return shard.operator.squares_and_gradient(F, y, shard.mode)[0]
     return square(shard.operator.residual(F, y))
@@ -62,16 +110,24 @@ def squares(shard: Shard, own: Own, other: Other, chain: Chain) -> Any:
 
 def gradient(shard: Shard, own: Own, other: Other, chain: Chain) -> Array:
     """Return the gradient of half of that, by the rows of the shard."""
-    y, F = shard.values(chain), _factors(shard, own, other)
+    y, F = shard.values(chain), factors_of(shard, own, other)
     return shard.operator.squares_and_gradient(F, y, shard.mode)[1]
 
 
 def step(
-    shard: Shard, own: Own, ridge: Array | None, other: Other, chain: Chain, spread: bool
+    shard: Shard,
+    own: Own,
+    was: Own | None,
+    ridge: Array | None,
+    other: Other,
+    chain: Chain,
+    trim: Trim | None,
+    spread: bool,
 ) -> RowSolution:
     """Return what the rows of the shard are to be moved by, backwards."""
-    F, y = _factors(shard, own, other), shard.values(chain)
-    problem = BlockProblem(F, shard.mode, y, Squared(), ridge, spread=spread)
+    F, y = factors_of(shard, own, other), shard.values(chain)
+    loss = _loss(shard, own, was, other, chain, trim)
+    problem = BlockProblem(F, shard.mode, y, loss, ridge, spread=spread)
     return shard.operator.step_block(problem)
 
 
@@ -84,25 +140,44 @@ class Unsure(NamedTuple):
     given: Array | None
 
 
-def update(shard: Shard, own: Own, other: Other, unsure: Unsure, chain: Chain) -> RowUpdate | None:
-    """Return the rows of the shard with what is known about them."""
-    mode, F, y = shard.mode, _factors(shard, own, other), shard.values(chain)
+def update(
+    shard: Shard,
+    own: Own,
+    was: Own | None,
+    other: Other,
+    unsure: Unsure,
+    chain: Chain,
+    trim: Trim | None,
+) -> RowUpdate | None:
+    """Return the solved rows of the shard, with their variances."""
+    mode, F, y = shard.mode, factors_of(shard, own, other), shard.values(chain)
     variance, ridge, noise, given = unsure
     beside = None if given is None else own.border
     system = UnsureRows(F.partner(mode), variance, ridge, noise, mode, beside, given)
-    return shard.operator.update_block(BlockProblem(F, mode, y, Squared()), system)
+    loss = _loss(shard, own, was, other, chain, trim)
+    return shard.operator.update_block(BlockProblem(F, mode, y, loss), system)
 
 
 def product(
-    shard: Shard, own: Own | None, M: Array, other: Other | None, chain: Chain | None
+    shard: Shard,
+    own: Own | None,
+    was: Own | None,
+    M: Array,
+    other: Other | None,
+    chain: Chain,
+    trim: Trim | None,
+    ones: bool,
 ) -> Array:
     """Return sums over the entries of every slice, of weights times rows of M.
 
-    The weights are the residuals of factors, the values without factors, or ones without values.
+    The weights are the residuals of factors, the values without factors, or ones; 0 for entries
+    that are not kept.
     """
-    weights = shard.pattern.ones(M) if chain is None else shard.values(chain)
-    if own is not None and other is not None:
-        weights = shard.operator.residual(_factors(shard, own, other), weights)
+    weights = shard.pattern.ones(M) if ones else shard.values(chain)
+    if own is not None and other is not None and not ones:
+        weights = shard.operator.residual(factors_of(shard, own, other), weights)
+    if trim is not None:
+        weights = weights * _kept(shard, own, was, other, chain, trim)
     modes = (M, M)
     sums = Sparse(shard.pattern, weights).contract(modes, skip=shard.mode)
     return sums if shard.mode == 0 else sums.T
@@ -114,15 +189,15 @@ def product(
 def step_kept(
     shard: Shard, own: Own, ridge: Array | None, other: Other, chain: Chain, spread: bool
 ) -> Any:
-    """Return where the rows of the shard are to be, and the diagonals of inverses: both stay."""
-    found = step(shard, own, ridge, other, chain, spread)
+    """Return the solved rows of the shard and the diagonals of the inverses; both stay there."""
+    found = step(shard, own, None, ridge, other, chain, None, spread)
     solved = own.x - found.step
     return ((solved, found.diagonal), found.total) if spread else ((solved,), None)
 
 
 def update_kept(shard: Shard, own: Own, other: Other, unsure: Unsure, chain: Chain) -> Any:
-    """Return the same with what is known about the rows, of which only sums are sent."""
-    found = update(shard, own, other, unsure, chain)
+    """Return the same with the variances of the rows; only sums are sent."""
+    found = update(shard, own, None, other, unsure, chain, None)
     if found is None:
         return (own.x, own.x), None
     return (found.solved, found.variance), (found.total, found.moments, found.sums)
@@ -137,14 +212,15 @@ def product_kept(
     shard: Shard, own: Own | None, M: Array, other: Other | None, chain: Chain | None
 ) -> Any:
     """Return `product`, which stays."""
-    return (product(shard, own, M, other, chain),), None
+    known = Chain() if chain is None else chain
+    return (product(shard, own, None, M, other, known, None, chain is None),), None
 
 
 # ---- columns of which every shard of rows has some entries
 
 
 class Ask(NamedTuple):
-    """Some columns, and what they have of factors."""
+    """A range of columns, with their rows of the column factor."""
 
     first: int
     last: int
@@ -246,11 +322,14 @@ def summary(
     other: Other,
     others: tuple[Array | None, Array | None],
     size: float,
+    threshold: float | None,
+    outliers: bool,
 ) -> Summary:
     """Return what a fit leaves of the entries; rows only."""
-    F = _factors(shard, own, other)
+    F = factors_of(shard, own, other)
     offsets, scales = (offset, others[0]), (scale, others[1])
-    return shard.local(Chain()).summary(F, offsets, size, scales)
+    found = shard.local(Chain()).summary(F, offsets, size, scales, threshold)
+    return found if outliers else replace(found, outliers=None)
 
 
 def fingerprint(shard: Shard) -> int:
@@ -267,7 +346,7 @@ def fingerprint(shard: Shard) -> int:
 
 
 def reach(shard: Shard, places: tuple[Array, Array], length: int) -> Array:
-    """Return how many entries reach how far, where rows and columns are ordered by places."""
+    """Count entries by the larger of their two places, where rows and columns are ordered."""
     reached = _reached(shard, places)
     return array_namespace(reached).bincount(reached, minlength=length)
 
@@ -285,7 +364,7 @@ def _placed(shard: Shard, places: tuple[Array, Array]) -> tuple[Array, Array]:
 def nearest(
     shard: Shard, places: tuple[Array, Array], last: int, chain: Chain
 ) -> tuple[Array, Array, Array]:
-    """Return the entries that do not reach farther, renumbered by places, and their values."""
+    """Return the entries both of whose places are below `last`, renumbered, and their values."""
     i, j = _placed(shard, places)
     chosen = array_namespace(i).maximum(i, j) < last
     return i[chosen], j[chosen], shard.values(chain)[chosen]
@@ -378,13 +457,15 @@ def share_of_variance(
     other: Other,
     chain: Chain,
     noise: float,
+    limit: float | None,
 ) -> Array:
     """Return what the rows of the shard add to the variance of entries, over the noise."""
-    F, mode = _factors(shard, own, other), shard.mode
+    F, mode = factors_of(shard, own, other), shard.mode
     if not len(index[0]):
         return shard.y[:0]
-    spread = Spread(F, shard.local(chain), (ridge, ridge), noise)
-    return spread.share(mode, index)
+    data = shard.local(chain)
+    data = data if limit is None else data.without_outliers(F, limit)
+    return Spread(F, data, (ridge, ridge), noise).share(mode, index)
 
 
 def add(a: Any, b: Any) -> Any:

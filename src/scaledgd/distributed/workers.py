@@ -23,7 +23,7 @@ Work = Callable[..., Any]
 
 
 class Workers(ABC):
-    """Computes things about blocks of data and about shards."""
+    """Does work on blocks of data and on shards."""
 
     threads: int
     """How many shards can be worked on at a time."""
@@ -33,12 +33,12 @@ class Workers(ABC):
 
     @property
     def memory(self) -> float:
-        """Bytes that all workers may use; infinity if nobody limits them."""
+        """Bytes that all workers together may use; infinity if there is no limit."""
         return math.inf
 
     @abstractmethod
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
-        """Return what delayed tasks amount to, in order."""
+        """Return the results of delayed tasks, in order."""
 
     @abstractmethod
     def shuffle(
@@ -139,7 +139,7 @@ class Workers(ABC):
 
     @property
     def least(self) -> float:
-        """Bytes that a worker may use, the one with least; infinity if nobody limits them."""
+        """Bytes that the worker with the least memory may use; infinity if there is no limit."""
         return math.inf
 
     @abstractmethod
@@ -148,12 +148,12 @@ class Workers(ABC):
 
 
 def asked_of(shard: Any, work: Work, *shared: Any) -> Any:
-    """Return what some work does with a shard."""
+    """Return the result of some work on a shard."""
     return work(shard, *shared)
 
 
 def the_sum(total: Any, work: Work) -> Any:
-    """Return a sum as it is."""
+    """Return a sum unchanged."""
     return total
 
 
@@ -293,7 +293,7 @@ class Here(Workers):
 
 @contextlib.contextmanager
 def opened(client: Any) -> Iterator[Workers]:
-    """Give the workers of a client, of the active one, or of this process; release them all."""
+    """Give the workers of a client, of the active client, or of this process; then release all."""
     if client is None:
         client = _active()
     if client is None:

@@ -51,7 +51,7 @@ def refuse_weights(*weights: Any) -> None:
 
 
 def brought_here(client: Any, *collections: Any) -> list[Any]:
-    """Return Dask collections as arrays, for fits that are not distributed."""
+    """Compute Dask collections on this machine, for fits that are not distributed."""
     from ..distributed.fitting import computed
 
     return computed(client, *collections)

@@ -19,7 +19,7 @@ from ..losses import Kept, Loss, Squared
 from ..operators import BlockProblem, Entries, Full, Operator, Weighted
 from ..problems import Observed
 from .holes import held_out
-from .magnitudes import magnitude, scale_of, scaled_by
+from .magnitudes import magnitude, scale_of, scaled_by, typical_of
 from .observations import MULTIPLE, Model, Observations, Summary, position_of
 from .packing import host, packable
 
@@ -139,7 +139,10 @@ class LocalObservations(Observations):
 
     def with_values(self, y: Array) -> LocalObservations:
         """Return other values at the same coordinates."""
-        other = replace(self, y=y)
+        return self._sharing(replace(self, y=y))
+
+    def _sharing(self, other: LocalObservations) -> LocalObservations:
+        """Other values, or weights, at the same coordinates, which share the caches of these."""
         other.__dict__.update(_shared=self._shared, _counts=self._counts)
         return other
 
@@ -194,6 +197,31 @@ class LocalObservations(Observations):
             if b is not None:
                 y = y - self.along(mode, b)
         return self.with_values(y)
+
+    def bounded(
+        self, low: tuple[Array | None, ...], high: tuple[Array | None, ...]
+    ) -> LocalObservations:
+        """Return the values, cut at the bounds of their slices.
+
+        Parameters
+        ----------
+        low, high : tuples of arrays or None, one per mode
+        """
+        xp, y = array_namespace(self.y), self.y
+        for mode, (a, b) in enumerate(zip(low, high, strict=True)):
+            if a is not None and b is not None:
+                least, most = self.along(mode, a), self.along(mode, b)
+                y = xp.where(y < least, least, xp.where(y > most, most, y))
+        return self.with_values(y)
+
+    def outside(self, low: tuple[Array | None, ...], high: tuple[Array | None, ...]) -> bool:
+        """Return whether some value is outside of such bounds."""
+        xp, y = array_namespace(self.y), self.y
+        return any(
+            not bool(xp.all((y >= self.along(k, a)) & (y <= self.along(k, b))))
+            for k, (a, b) in enumerate(zip(low, high, strict=True))
+            if a is not None and b is not None
+        )
 
     def residual(self, factors: Model) -> LocalObservations:
         return self.with_values(self.y - self._values(factors))
@@ -355,13 +383,7 @@ class LocalObservations(Observations):
 
     def typical(self, quantile: float = 0.5) -> float:
         if quantile not in self._typical:
-            zeros = int(backend(self.y).within(self.y, 0.0)[1])
-            below = zeros + int(quantile * (self.size - zeros - 1))
-            self._typical[quantile] = (
-                float(backend(self.y).kth_magnitude(self.y, self.size - below))
-                if zeros < self.size
-                else 0.0
-            )
+            self._typical[quantile] = typical_of(self.y, quantile)
         return self._typical[quantile]
 
     def components(self) -> int:
@@ -632,4 +654,4 @@ class LocalObservations(Observations):
         if threshold is not None:
             off = xp.abs(self.operator.residual(factors, self.y)) * xp.sqrt(weight)
             weight = xp.where(off > threshold, xp.zeros_like(off), weight)
-        return replace(self, weight=weight)
+        return self._sharing(replace(self, weight=weight))

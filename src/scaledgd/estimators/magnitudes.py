@@ -29,6 +29,16 @@ def scale_of(values: Array) -> float:
     return scale
 
 
+def typical_of(values: Array, quantile: float) -> float:
+    """Return a quantile of the magnitudes that are not zero; 0 if all are."""
+    size = math.prod(values.shape)
+    zeros = int(backend(values).within(values, 0.0)[1])
+    if zeros == size:
+        return 0.0
+    below = zeros + int(quantile * (size - zeros - 1))
+    return float(backend(values).kth_magnitude(values, size - below))
+
+
 def largest_size(y: Array) -> float:
     """Return the largest absolute value of an array, 0 if empty, without a temporary array."""
     xp = array_namespace(y)

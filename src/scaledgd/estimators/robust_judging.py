@@ -56,7 +56,7 @@ def useless(data: LocalObservations, found: TableFit, seed: int) -> bool:
     chosen = array_namespace(data.y).asarray(np.sort(places), device=device(data.y))
     some = data.slices(mode, chosen)
     unit = robust_column_units(some).scale
-    reading = _only(found.reading, mode, chosen)
+    reading = only_slices(found.reading, mode, chosen)
     for fit, test in some.split(0.1, seed):
         part = only_some(F, mode, chosen)
         solved = reading.apply(fit).rows_without_outliers(part, mode, threshold)
@@ -66,7 +66,7 @@ def useless(data: LocalObservations, found: TableFit, seed: int) -> bool:
     return False
 
 
-def _only(reading: Reading, mode: int, chosen: Array) -> Reading:
+def only_slices(reading: Reading, mode: int, chosen: Array) -> Reading:
     """How some rows (or columns) are read."""
     xp = array_namespace(chosen)
 

@@ -132,10 +132,8 @@ def tamed(data: LocalObservations) -> LocalObservations:
         ends = xp.min(data.y, axis=0), xp.max(data.y, axis=0)
         if bool(xp.all((ends[0] >= middle - reach) & (ends[1] <= middle + reach))):
             return data
-    low, high = (data.along(1, middle + sign * reach) for sign in (-1, 1))
-    if bool(xp.all((data.y >= low) & (data.y <= high))):
-        return data
-    return data.with_values(xp.where(data.y < low, low, xp.where(data.y > high, high, data.y)))
+    low, high = ((None, middle + sign * reach) for sign in (-1, 1))
+    return data.bounded(low, high) if data.outside(low, high) else data
 
 
 def _like(x: Any, data: Observations) -> Array:

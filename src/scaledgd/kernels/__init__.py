@@ -154,5 +154,7 @@ def backend(*arrays: Array | None) -> Backend:
 
         return _loaded("cpp" if cpp.suits(*given) else "scipy")
     if not is_torch_array(given[0]):
-        return _loaded("generic")
+        # numbers that are elsewhere bring their own
+        own: Backend | None = getattr(given[0], "backend", None)
+        return _loaded("generic") if own is None else own
     return _loaded("gpu" if on_gpu(given[0]) and _has_triton() else "torch")

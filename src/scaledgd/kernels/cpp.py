@@ -218,7 +218,7 @@ class CppPattern(ArrangedPattern, SciPyPattern):
     def _spread_out(self, x: Array, dtype: Any) -> Array:
         """Return per-entry values as a matrix, with zeros elsewhere."""
         whole = np.zeros(self.shape, dtype=dtype)
-        whole[self.index] = x
+        whole[tuple(self.index)] = x
         return whole
 
     @cached_property

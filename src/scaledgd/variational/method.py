@@ -102,9 +102,9 @@ class Variational:
             unsure = size.unsure_factors(F, posterior)
             posterior = one_noise(view.moved(F), F, posterior, unsure, floor)
         frozen = isinstance(problem, Observed) and not problem.loss.least_squares
-        if isinstance(F.L, np.ndarray) or frozen:
+        if isinstance(getattr(problem, "y", F.L), np.ndarray) or frozen:
             return posterior.balanced(F)
-        # one request for everything read from a device
+        # one request for everything read from a device, or from entries on other machines
         if left is None or posterior.weight is not None or posterior.columns is not None:
             return posterior.balanced(F, state.view.moved(F).value)
         return posterior.balanced(F, 0.5 * left.residual)

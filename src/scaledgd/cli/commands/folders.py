@@ -7,25 +7,29 @@ for every part that was read.
 from __future__ import annotations
 
 import contextlib
+import copy
 import glob
 import shutil
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...estimators.plausible import ColumnValues, Plausible
 from ..failures import Failure, cause, reworded, shown
-from ..fits import Accuracy, Fitted
+from ..fits import HELD_OUT, Accuracy, Fitted
 from ..formats import format_of
+from ..writers.files import check_output
+from ..writers.report_page import write_report
+from . import parts
+from .long_files import picture_of_estimates
 from .options import TableOptions
+from .parts import Beside
 from .summary import Summary
-
-Array = Any
 
 
 def check(options: TableOptions) -> None:
@@ -35,7 +39,6 @@ def check(options: TableOptions) -> None:
     if options.cluster is not None and options.workers is not None:
         raise Failure("--cluster and --workers contradict each other; give one of them")
     for option, value in (
-        ("--report", options.report),
         ("--text", options.text),
         ("--array", options.array),
         ("--fit-rows", options.fit_rows),
@@ -44,8 +47,6 @@ def check(options: TableOptions) -> None:
         ("--index", options.index),
         ("--sheet", options.sheet),
         ("--thousands", options.thousands),
-        ("--interval", options.interval is not None),
-        ("--std", options.std),
         ("--duplicates", options.duplicates != "error"),
         ("--smooth", options.smooth in ("rows", "columns")),
     ):
@@ -62,6 +63,8 @@ def check(options: TableOptions) -> None:
         raise Failure(f"{options.out} exists; --force replaces it")
     if not options.out.absolute().parent.is_dir():
         raise Failure(f"the folder of {options.out} does not exist")
+    if options.report is not None:
+        check_output("--report", options.report, [], options.force)
 
 
 def _kind(path: Path) -> str:
@@ -80,31 +83,62 @@ def run(options: TableOptions) -> Summary:
     except ImportError:
         raise Failure('--cluster and --workers need Dask: pip install "scaledgd[dask]"') from None
     began = time.perf_counter()
-    with _client(options) as client, _folder(options) as folder:
+    with _client(options) as client, _folder(options) as folder, contextlib.ExitStack() as held:
         frame, names = _opened(options)
         pairs = _pairs(options, names)
-        holes, means = _surveyed(options, frame, names)
+        beside = Beside(options.interval, options.std)
+        _check_titles(options, beside, frame if pairs is None else pairs)
+        holes, entries, means = _surveyed(options, frame, names)
         if pairs is not None:
-            holes = len(pairs)
-        model, said = _fitted(options, frame[list(names)], client)
-        fitted = Fitted(model, None, 0.0, said, options.clip, False)
-        accuracy = _accuracy(fitted, means)
-        seconds = time.perf_counter() - began
-        fitted = Fitted(model, accuracy, seconds, said, options.clip, False)
-        plausible = _plausible(options, frame, names[2])
-        unknown = _write(frame if pairs is None else pairs, names, fitted, plausible, folder)
-    known = model._model.observations
-    sides = zip(("rows", "columns"), unknown, strict=True)
-    none = " and ".join(f"{n:,} {side}" for side, n in sides if n)
+            holes = pairs.map_partitions(len).compute().tolist()
+        model, known, said = held.enter_context(
+            _fitted(options, frame[list(names)], client, entries)
+        )
+        there = copy.copy(model)
+        there._model = known  # which knows the entries until they are released
+        sure = Fitted(there, None, 0.0, said, options.clip, False)
+        sure = replace(sure, accuracy=_accuracy(sure, means), unlike=sure.standardised)
+        fitted = replace(sure, model=model, seconds=time.perf_counter() - began)
+        if not beside.titles:
+            held.close()
+        plausible, picture = parts.looked_at(
+            *(frame, names, model), not options.raw, options.report is not None
+        )
+        new = parts.Filling(names, plausible, pairs is None, options.clip, folder)
+        unknown = parts.write(
+            *(frame if pairs is None else pairs, holes, new),
+            *(fitted, sure, beside),
+        )
+        summary = _summary(options, fitted, sum(holes), unknown)
+        if picture is not None:
+            pictures = {"input": picture, "estimates": picture_of_estimates(summary.shape, fitted)}
+            summary = replace(summary, pictures=pictures)
+    if options.report is not None:
+        write_report(options.report, summary)
+    return summary
+
+
+def _summary(
+    options: TableOptions, fitted: Fitted, holes: int, unknown: tuple[int, ...]
+) -> Summary:
+    model = fitted.model._model
+    known, held = model.observations, model.held
+    counts = [known.counts(k) for k in (0, 1)]
+    if held is not None:
+        also = zip(held.coordinates, counts, strict=True)
+        counts = [n + np.bincount(i, minlength=len(n)) for i, n in also]
+    sides = "rows", "columns"
+    none = " and ".join(f"{n:,} {side}" for side, n in zip(sides, unknown, strict=True) if n)
     notes = [f"{none} have no value at all, and are filled like typical ones"] if none else []
     return Summary(
         command=options.command,
         file=options.file,
         out=options.out,
         shape=tuple(known.shape),
-        observed=int(known.size + (0 if model._model.held is None else model._model.held.size)),
+        observed=int(counts[0].sum()),
         missing=holes,
         fitted=fitted,
+        counts=dict(zip(sides, counts, strict=True)),
         notes=notes,
         also=dict(zip(("unknown_rows", "unknown_columns"), unknown, strict=True)),
     )
@@ -204,59 +238,37 @@ def _marks(options: TableOptions, path: Path) -> tuple[str, str]:
     return found.delimiter, found.decimal
 
 
-def _plausible(options: TableOptions, frame: Any, value: str) -> Plausible | None:
-    """What values the files hold; None if raw estimates are written."""
-    if options.raw:
-        return None
-    import dask
-
-    parts = dask.compute(*(dask.delayed(_values)(part, value) for part in frame.to_delayed()))
-    seen = ColumnValues(1)
-    for part in parts:
-        seen.add(part)
-    return seen.found()
+def _check_titles(options: TableOptions, beside: Beside, frame: Any) -> None:
+    """Fail if a column that is to be added is there already."""
+    for title in beside.titles:
+        if title in map(str, frame.columns):
+            option = "--std" if title == "std" else "--interval"
+            raise Failure(f"{option} adds a column {shown(title)}, but {options.file} has one")
 
 
-def _values(part: Any, value: str) -> ColumnValues:
-    seen = ColumnValues(1)
-    seen.add_rows(part[value].to_numpy(dtype=np.float64, na_value=np.nan)[:, None])
-    return seen
-
-
-def _surveyed(options: TableOptions, frame: Any, names: tuple[str, str, str]) -> tuple[int, Any]:
-    """Return how many lines have no value, and the means of the columns."""
-    import dask
-    import pandas as pd
-
+def _surveyed(
+    options: TableOptions, frame: Any, names: tuple[str, str, str]
+) -> tuple[list[int], int, Any]:
+    """Return the lines of every part without a value, those with one, and means of columns."""
     try:
-        found = dask.compute(*(dask.delayed(_counted)(part, names) for part in frame.to_delayed()))
+        holes, entries, means = parts.surveyed(frame, names)
     except Exception as error:
         raise Failure(f"{options.file} cannot be read: {cause(error, 200)}") from None
-    holes = sum(one[0] for one in found)
-    if not holes and options.predict is None:
+    if not any(holes) and options.predict is None:
         raise Failure(
             f"{options.file}: nothing is missing, so there is nothing to fill; add lines with an "
             "empty value, or give pairs with --predict PAIRS"
         )
-    sums = [one[1] for one in found if one[1] is not None]
-    if not sums:
-        return holes, None
-    total = pd.concat(sums).groupby(level=0).sum()
-    return holes, total["sum"] / total["count"]
+    return holes, entries, means
 
 
-def _counted(part: Any, names: tuple[str, str, str]) -> tuple[int, Any]:
-    """Count the lines of a part without a value, and sum the values of every column."""
-    import pandas as pd
-
-    value = part[names[2]]
-    sums = None
-    if len(part) and pd.api.types.is_numeric_dtype(value):  # the fit says what else is wrong
-        sums = value.groupby(part[names[1]].to_numpy()).agg(["sum", "count"])
-    return int(value.isna().sum()), sums
-
-
-def _fitted(options: TableOptions, frame: Any, client: Any) -> tuple[Any, tuple[str, ...]]:
+@contextlib.contextmanager
+def _fitted(
+    options: TableOptions, frame: Any, client: Any, entries: int
+) -> Iterator[tuple[Any, Any, tuple[str, ...]]]:
+    """Give the fitted estimator, the model with the entries, and what the fit warned of."""
+    from ...distributed.fitting import open_fit
+    from ...distributed.sources import of_frame
     from ...estimators import MatrixCompletion
 
     settings = options.settings()
@@ -265,102 +277,37 @@ def _fitted(options: TableOptions, frame: Any, client: Any) -> tuple[Any, tuple[
         center=settings.center,
         scale=settings.scale,
         smooth="none",
-        calibrate=options.hold_out or None,
+        calibrate=min(options.hold_out, HELD_OUT / max(1, entries)) or None,
         tol=settings.tol,
         max_time=settings.max_time,
         random_state=settings.seed,
         verbose=settings.verbose,
     )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            model.fit(frame, client=client)
-        except (ValueError, TypeError, MemoryError) as error:
-            raise Failure(reworded(" ".join(str(error).split()))) from error
-    ours = [w for w in caught if issubclass(w.category, UserWarning)]
-    said = dict.fromkeys(reworded(" ".join(str(w.message).split())) for w in ours)
-    return model, tuple(text for text in said if "large graph" not in text)
+    with contextlib.ExitStack() as stack:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                found = stack.enter_context(
+                    open_fit(model, lambda workers: of_frame(workers, frame), client, frame)
+                )
+            except (ValueError, TypeError, MemoryError) as error:
+                raise Failure(reworded(" ".join(str(error).split()))) from error
+        ours = [w for w in caught if issubclass(w.category, UserWarning)]
+        said = dict.fromkeys(reworded(" ".join(str(w.message).split())) for w in ours)
+        yield *found, tuple(text for text in said if "large graph" not in text)
 
 
 def _accuracy(fitted: Fitted, means: Any) -> Accuracy | None:
     """How well the held-out cells are predicted."""
+    from ...estimators.units import column_units
+
     held, model = fitted.model._model.held, fitted.model
     if held is None or means is None:
         return None
     i, j = held.coordinates
-    labels = model._names[1].labels
-    plain = means.reindex(labels).to_numpy()[j]
-    return Accuracy(held.flat, fitted.at(i, j), plain, j)
-
-
-def _write(
-    frame: Any,
-    names: tuple[str, str, str],
-    fitted: Fitted,
-    plausible: Plausible | None,
-    folder: Path,
-) -> tuple[int, ...]:
-    """Fill what is missing and write it; return how many labels were never seen with a value."""
-    from dask import delayed
-
-    from ...distributed.far import by_parts, is_far, with_typical
-    from ...distributed.lazy import light
-
-    parts, model = frame.to_delayed(), fitted.model
-    names_of_files = [str(folder / f"part-{k:05d}.parquet") for k in range(len(parts))]
-    labels = delayed(model._names, traverse=False)
-    asked = [delayed(_asked, nout=2)(part, names, labels) for part in parts]
-    if is_far(model):
-        ends = model.factors_.shape
-        pairs = [delayed(_or_typical, nout=2)(index, ends) for index in asked]
-        values = by_parts(*with_typical(model), [(pair[0], pair[1]) for pair in pairs])
-    else:
-        near = delayed(Fitted(light(model), None, 0.0, (), None, False), traverse=False)
-        values = [delayed(_estimated)(near, index) for index in asked]
-    done = [
-        delayed(_filled)(part, names, index, found, plausible, fitted.clip, path)
-        for part, index, found, path in zip(parts, asked, values, names_of_files, strict=True)
-    ]
-    import dask
-
-    found = dask.compute(*done)
-    return tuple(len(set().union(*(one[k] for one in found))) for k in (0, 1))
-
-
-def _asked(part: Any, names: tuple[str, str, str], labels: Any) -> tuple[Array, Array]:
-    """Rows and columns of the missing cells of a part of the frame; −1 for unknown labels."""
-    wanted = part[part[names[2]].isna().to_numpy()]
-    i, j = (side.numbers(wanted[name]) for side, name in zip(labels, names[:2], strict=True))
-    return i, j
-
-
-def _or_typical(index: tuple[Array, Array], ends: tuple[int, int]) -> tuple[Array, Array]:
-    i, j = (np.where(x < 0, end, x) for x, end in zip(index, ends, strict=True))
-    return i, j
-
-
-def _estimated(fitted: Fitted, index: tuple[Array, Array]) -> Array:
-    return fitted.at(*index) if len(index[0]) else np.zeros(0)
-
-
-def _filled(
-    part: Any,
-    names: tuple[str, str, str],
-    index: tuple[Array, Array],
-    new: Array,
-    plausible: Plausible | None,
-    clip: Any,
-    path: str,
-) -> tuple[set[Any], set[Any]]:
-    """Write a part of the frame with its holes filled; return the unknown labels."""
-    value = names[2]
-    at = np.flatnonzero(part[value].isna().to_numpy())
-    wanted = part.iloc[at]
-    unknown = [set(wanted[name][i < 0]) for name, i in zip(names[:2], index, strict=True)]
-    if len(at):
-        values = part[value].to_numpy(dtype=np.float64, na_value=np.nan).copy()
-        new = new if plausible is None else plausible.values(new[:, None])[:, 0]
-        values[at] = new if clip is None else np.clip(new, *clip)
-        part = part.assign(**{value: values})
-    part.to_parquet(path, index=False)
-    return unknown[0], unknown[1]
+    plain = means.reindex(model._names[1].labels).to_numpy()[j]
+    units = {}
+    if fitted.standardised:
+        known = column_units(model._model.observations)
+        units = {"offset": known.offset[j], "scale": known.scale[j]}
+    return Accuracy(held.flat, fitted.at(i, j), plain, j, **units)

@@ -37,7 +37,6 @@ from ..writers.pictures import Picture
 from ..writers.report_page import write_report
 from .options import TableOptions
 from .summary import Summary
-from .tables import ONE_DEVIATION
 
 if TYPE_CHECKING:
     from ...estimators.local_observations import LocalObservations
@@ -99,7 +98,7 @@ def run(options: TableOptions) -> Summary:
             second.write(second_file, options.second, reader or pairs)
             also["intervals"] = str(options.second)
         if options.report is not None:
-            pictures["estimates"] = _picture_of_estimates(before["shape"], fitted)
+            pictures["estimates"] = picture_of_estimates(before["shape"], fitted)
         summary = Summary(
             command=options.command,
             file=options.file,
@@ -250,16 +249,8 @@ class _Second:
         options = self.options
         if options.second is None:
             return
-        found: dict[str, Array] = {"value": values}
-        if options.interval is not None:
-            sides = self.fitted.bounds(index, options.interval)
-            if self.plausible is not None:
-                place = np.zeros(len(values), dtype=int)
-                sides = tuple(self.plausible.values(x, place, rounded=False) for x in sides)
-            found |= dict(zip(("lower", "upper"), sides, strict=True))
-        if options.std:
-            low, high = self.fitted.bounds(index, ONE_DEVIATION)
-            found["std"] = (high - low) / 2
+        sides = self.fitted.sides(index, options.interval, options.std, self.plausible)
+        found = {"value": values} | sides
         for side, part in zip(self.names, names, strict=True):
             side.append(decoded(part))
         for title, part in found.items():
@@ -296,7 +287,7 @@ def _picture_of_values(known: LocalObservations) -> Picture:
     return picture
 
 
-def _picture_of_estimates(shape: tuple[int, ...], fitted: Fitted) -> Picture:
+def picture_of_estimates(shape: tuple[int, ...], fitted: Fitted) -> Picture:
     """Return estimates of a random sample of cells; all of them would be too many."""
     picture, rng = Picture(*shape), np.random.default_rng(0)
     i, j = (rng.integers(0, n, PICTURE_CELLS) for n in shape)

@@ -29,8 +29,6 @@ Array = Any
 
 SHOWN, WINDOW, MOST_KEPT = 4, 300, 100_000
 """Number of columns in the report, of rows of each, and of rows kept to choose them from."""
-ONE_DEVIATION = 0.6826894921370859
-"""Probability that a normal variable is within one standard deviation of its mean."""
 
 
 def run(options: TableOptions) -> Summary:
@@ -304,16 +302,11 @@ class _Cells:
         """Return bounds and standard deviations of some cells of a batch."""
         rows, *others = np.nonzero(chosen)
         index = (places[rows], *others)
-        sides: list[Array] = []
-        if self.options.interval is not None:
-            sides += self.fitted.bounds(index, self.options.interval)
-            if not self.bare and self.found.plausible is not None:
-                columns = others[0] if self.table.order == 2 else np.zeros(len(rows), dtype=int)
-                sides = [self.found.plausible.values(x, columns, rounded=False) for x in sides]
-        if self.options.std:
-            low, high = self.fitted.bounds(index, ONE_DEVIATION)
-            sides.append((high - low) / 2)
-        return sides
+        plausible = None if self.bare else self.found.plausible
+        columns: Any = others[0] if self.table.order == 2 else 0
+        options = self.options
+        sides = self.fitted.sides(index, options.interval, options.std, plausible, columns)
+        return list(sides.values())
 
 
 class _Pictures:

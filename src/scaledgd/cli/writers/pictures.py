@@ -48,6 +48,11 @@ class Picture:
         self.counts += np.bincount(flat, minlength=n).reshape(self.sides)
         self.sums += np.bincount(flat, values, minlength=n).reshape(self.sides)
 
+    def add(self, other: Picture) -> None:
+        """Add what was seen elsewhere of the same table."""
+        self.sums += other.sums
+        self.counts += other.counts
+
     def block_starts(self, mode: int) -> list[int]:
         """Return the first row (mode 0) or column (mode 1) of each block."""
         n, blocks = self.shape[mode], self.sides[mode]

@@ -282,7 +282,9 @@ def _pictures(summary: Summary) -> Any:
             _map(title, picture.means, picture, summary.names, summary.times, unit=unit, **bounds)
         )
     note = "In a large table, a dot is the mean of several cells."
-    if not summary.counts:
+    if summary.counts:
+        note += " The estimates are those of cells drawn at random."
+    else:
         note += " Values are standard deviations (sd) above or below the mean of their column."
     return report.Section("Before and after", report.Text(note), report.Beside(*maps))
 
