@@ -112,11 +112,12 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
     else:
         line = data.index[mode]
         value = np.zeros(n, dtype=data.y.dtype)
-        value[line] = data.y
         other = np.zeros(n, dtype=np.bool_)
         few = slice(None, None, FEW)  # which rule out nearly all lines
+        value[line[few]] = data.y[few]
         other[line[few][data.y[few] != value[line[few]]]] = True
         if not other.all():
+            value[line] = data.y
             for rows, y in data.stretches(mode):
                 other[rows[y != value[rows]]] = True
         count = np.where(other, 0, host(data.counts(mode)).astype(np.int64))
