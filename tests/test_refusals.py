@@ -88,6 +88,12 @@ def test_an_integer_beyond_floating_point(estimator):
             estimator().fit(given)
 
 
+def test_numbers_whose_sums_are_not_finite():
+    X = np.array([[1.7e308, 1e308], [np.nan, 1e308], [1e308, 1.7e308]])
+    with pytest.raises(ValueError, match="whose sums are not finite .*; divide X by a constant"):
+        sg.MatrixCompletion().fit(X)
+
+
 def test_parameters_beyond_floating_point():
     for name, value in (("tol", 10**400), ("clip", (0, 10**400))):
         with pytest.raises(ValueError, match=f"^{name} .*too large"):

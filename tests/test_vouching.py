@@ -569,6 +569,17 @@ def test_a_fit_that_hardly_began_gives_offsets():
     assert model.rank_ == 2  # what predicts better is kept
 
 
+@pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
+@pytest.mark.parametrize("seed", range(3))
+def test_few_cells_of_a_tensor_do_not_lead_far_away(seed):
+    rng = np.random.default_rng(seed)
+    X = np.full(240, np.nan)
+    X[rng.choice(240, 19, replace=False)] = rng.standard_normal(19)
+    X = X.reshape(10, 12, 2)
+    model = sg.TensorCompletion(random_state=0).fit(X)
+    assert np.abs(model.reconstruct()).max() < 2 * np.nanmax(np.abs(X))
+
+
 def test_a_constant_column_has_no_outliers():
     rng = np.random.default_rng(0)
     X = noisy((60, 20), 1, 0.0)[0]
