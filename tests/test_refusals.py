@@ -90,7 +90,7 @@ def test_an_integer_beyond_floating_point(estimator):
 
 def test_numbers_whose_sums_are_not_finite():
     X = np.array([[1.7e308, 1e308], [np.nan, 1e308], [1e308, 1.7e308]])
-    with pytest.raises(ValueError, match="whose sums are not finite .*; divide X by a constant"):
+    with pytest.raises(ValueError, match=r"whose sums are not finite .*; divide X by a constant"):
         sg.MatrixCompletion().fit(X)
 
 
