@@ -122,7 +122,7 @@ def test_every_item_is_a_module_and_every_item_module_is_listed():
 
 
 def test_an_unknown_item_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no item 'figure9'; there are figure1"):
+    with pytest.raises(ValueError, match="no item 'figure9'; choose from figure1"):
         experiments.reproduce(tmp_path, ["figure9"])
 
 

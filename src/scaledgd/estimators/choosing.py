@@ -50,8 +50,8 @@ CHOICES = (
 LARGE = 300_000
 """Largest number of entries on which a rank is chosen; of more, the densest part is used."""
 
-FEW = 50_000
-"""Number of entries on which offsets and scales of larger tables are chosen."""
+FEWER = 6
+"""How many times fewer entries are enough to choose offsets and scales."""
 
 FEWEST = 50
 """Number of entries below which none are held out."""
@@ -373,7 +373,7 @@ def choose(
     plan : Plan
     """
     whole, slim, given, in_part = data, narrow(data), most, data.size > LARGE
-    large = LARGE if given is None else FEW
+    large = LARGE if given is None else LARGE // FEWER
     if in_part:
         # neighbours in time must stay together
         data = stretch(data, modes[0], large, seed) if modes else data.core(large, seed)
@@ -398,7 +398,7 @@ def choose(
     brief = in_part and given is not None and not slim
     first = tuple(replace(plan, rank=min(most, FIRST_RANK), brief=brief) for plan in plans)
     if in_part and given is None and not slim and not modes:
-        quick = _briefly(session, data.core(FEW, seed), first, unlike, seed)
+        quick = _briefly(session, data.core(LARGE // FEWER, seed), first, unlike, seed)
         contest.trail += quick.trail
         plan, wide = quick.winner.plan, 3 if quick.winner.parts[0].full else 1
         first = (replace(plan, rank=min(most, wide * plan.rank), brief=False),)
