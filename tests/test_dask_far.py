@@ -42,7 +42,7 @@ from scaledgd.distributed.shards import Chain, Shard  # noqa: E402
 from scaledgd.distributed.tall import RowsOfTable, Tall  # noqa: E402
 from scaledgd.distributed.tasks import Ask, Other, Own, Unsure  # noqa: E402
 from scaledgd.distributed.workers import Here  # noqa: E402
-from scaledgd.estimators.choosing import LARGEST_RANK  # noqa: E402
+from scaledgd.estimators.plans import LARGEST_RANK  # noqa: E402
 from scaledgd.files import FileError  # noqa: E402
 from scaledgd.kernels import cpp  # noqa: E402
 from scaledgd.kernels.entries import jitter  # noqa: E402

@@ -295,6 +295,7 @@ def test_without_a_low_rank_part_there_are_offsets():
 
 
 def test_offsets_for_a_given_rank_are_chosen_on_held_out_entries():
+    from scaledgd.estimators.plans import candidates
     from scaledgd.estimators.session import Session
 
     rng = np.random.default_rng(0)
@@ -302,7 +303,7 @@ def test_offsets_for_a_given_rank_are_chosen_on_held_out_entries():
     for X, expected in ((plain, "none"), (plain + 10 * rng.standard_normal((80, 1)), "rows")):
         index = np.nonzero(~np.isnan(X))
         data = LocalObservations(index, X[index], X.shape)
-        plans = choosing.candidates(data, "auto", "auto", unlike=False)
+        plans = candidates(data, "auto", "auto", unlike=False)
         chosen = choosing.choose(Session(), data, plans, False, 0, 3).choice.center
         assert chosen in (expected, "both") if expected == "rows" else chosen == expected
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..estimators.base import all_or_nothing
-from ..estimators.choosing import LARGEST_RANK
 from ..estimators.dask import is_array, is_frame, is_series
 from ..estimators.local_observations import LocalObservations
+from ..estimators.plans import LARGEST_RANK
 from ..estimators.reading import Kind, available_memory
 from ..kernels.cpp import DENSE
 from .far import distributed

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..estimators import validation
-from ..estimators.choosing import Reading
 from ..estimators.constants import equal
 from ..estimators.hashing import bounds_of, hashed
 from ..estimators.local_observations import LocalObservations
 from ..estimators.observations import Summary
 from ..estimators.packing import packable
+from ..estimators.plans import Reading
 from ..estimators.robust_judging import only_slices
 from ..estimators.uncertainty import Spread
 from ..factors import Bordered

@@ -12,7 +12,6 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .base import all_or_nothing
-from .choosing import Reading, plain_side
 from .comparing import better
 from .dask import any_dask, as_array, is_frame, refuse_weights
 from .entry_table import EntryTable
@@ -23,6 +22,7 @@ from .labels import compatible, without_times
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .observations import same_library
+from .plans import Reading, plain_side
 from .reading import Kind, read_matrix, weighted
 from .robust import fit_robust
 from .robust_judging import bounded

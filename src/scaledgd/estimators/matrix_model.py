@@ -16,13 +16,13 @@ from ..solve import solve
 from ..state import State
 from ..variational import Posterior, current, solved
 from . import validation
-from .choosing import Reading
 from .constants import column_levels, levelled, row_levels
 from .fitting import degrees, has_posterior
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index
 from .observations import MULTIPLE, WITHIN, Summary
 from .packing import host, packable
+from .plans import Reading
 from .robust import Outliers, threshold
 from .scaling import Choice, Scales, bordered, empty, singular, table_factors, with_part
 from .timed import Timed

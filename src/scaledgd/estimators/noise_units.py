@@ -8,8 +8,8 @@ from array_api_compat import array_namespace
 
 from ..state import State
 from ..variational import current
-from .choosing import Reading
 from .local_observations import LocalObservations
+from .plans import Reading
 from .scaling import table_factors
 from .units import Units
 

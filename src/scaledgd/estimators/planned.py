@@ -12,7 +12,7 @@ from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
 from ..variational import current
-from .choosing import FIRST_RANK, LARGEST_RANK, LITTLE, Plan
+from .choosing import LITTLE
 from .fitting import (
     alternate,
     believed,
@@ -29,6 +29,7 @@ from .joint import Joint, fit_joint, noise_share, supported, whole_covariances
 from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import brought, host
+from .plans import FIRST_RANK, LARGEST_RANK, Plan
 from .scaling import singular, table_factors, truncated
 from .session import Session
 from .vouching import determinable

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .choosing import Reading
 from .comparing import better
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
+from .plans import Reading
 from .robust import only_some
 from .scaling import table_factors
 from .units import robust_column_units

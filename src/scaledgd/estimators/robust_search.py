@@ -13,7 +13,6 @@ from ..linalg import epsilon
 from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, Variational, current
-from .choosing import Reading
 from .comparing import better
 from .fitting import degrees
 from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
@@ -21,6 +20,7 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
+from .plans import Reading
 from .robust import concentrated, fit_robust, levels, rejecting, rejection, settle
 from .robust_judging import bounded, useless
 from .robust_rank import robust_rank

@@ -14,11 +14,11 @@ from ..linalg import smallest
 from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, current
-from .choosing import Reading
 from .fitting import degrees
 from .joint import Joint, fit_joint
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
+from .plans import Reading
 from .robust import leverage, without_own
 from .scaling import table_factors
 from .session import Session

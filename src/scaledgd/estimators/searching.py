@@ -7,7 +7,7 @@ from dataclasses import replace
 from array_api_compat import array_namespace
 
 from ..state import State
-from .choosing import LARGE, Plan, candidates, choose, only_noise_left, reproduced
+from .choosing import LARGE, choose
 from .comparing import better
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
@@ -15,6 +15,7 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .planned import TINY, fit_exact, fit_planned, plenty
+from .plans import Plan, candidates, only_noise_left, reproduced
 from .robust_search import search_robust
 from .scaling import table_factors
 from .session import Session

@@ -14,13 +14,13 @@ from ..factors import Bordered
 from ..temporal.series import Series
 from ..temporal.smooth import Smooth, drawn_rows
 from . import validation
-from .choosing import Reading
 from .constants import column_levels, levelled
 from .local_observations import LocalObservations
 from .matrix_model import MatrixModel, TableFit
 from .models import Index
 from .observations import MULTIPLE, Summary
 from .packing import packable
+from .plans import Reading
 from .robust import Outliers
 from .scaling import Scales
 from .stamps import Clock, check_stamps, of_seconds

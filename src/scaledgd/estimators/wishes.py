@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .choosing import plain_side
+from .plans import plain_side
 from .robust import Outliers
 from .scaling import Choice
 

@@ -1,0 +1,329 @@
+"""Compare ways to fit a table by their errors on held-out entries."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import Bordered
+from ..state import State
+from ..variational import entry_variance
+from ..variational.posterior import positive
+from .comparing import better, settled
+from .growing import Judge, begin, grow
+from .joint import fit_joint, narrow, noise_share, relevance
+from .journal import log
+from .local_observations import LocalObservations
+from .plans import FIRST_RANK, Plan, Reading, Trail
+from .scaling import Choice, table_factors
+from .session import Session
+from .timed import SWEEPS as SWEEPS_IN_TIME
+from .timed import Timed, fit_timed
+from .units import column_units
+from .vouching import DOUBT, OFFSETS, middle_errors, own_units, squared
+
+Array = Any
+
+EXACT = 1e-8
+"""Share of the mean square of the data below which held-out errors count as zero."""
+
+NINE_IN_TEN = 2.706
+"""The 90 % quantile of the square of a standard normal number."""
+
+LEAST_CAUTION = 0.1
+"""Lower bound on squared errors over expected ones: a few held-out errors may be small."""
+
+QUIET = 0.02
+"""Share of noise in the variance below which growing the rank may do better."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A fit to a part of the entries, and its errors on the others.
+
+    Attributes
+    ----------
+    plan : Plan
+    errors : array
+        Squared errors at the held-out entries.
+    state : State
+    full : bool
+        Whether all columns are needed.
+    surprise : array, optional
+        Squared errors divided by the variances that the fit expects.
+    reading : Reading, optional
+        How the factors of the state map to the data.
+    """
+
+    plan: Plan
+    errors: Array
+    state: State
+    full: bool = False
+    surprise: Array | None = None
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A candidate, and its errors on as many held-out parts as were needed.
+
+    Attributes
+    ----------
+    plan : Plan
+        The plan of the final fit that follows from it.
+    tried : Plan
+    parts : list of Tried
+    """
+
+    plan: Plan
+    tried: Plan
+    parts: list[Tried]
+
+    @property
+    def state(self) -> State:
+        """The fit without the first part."""
+        return self.parts[0].state
+
+    def errors(self, count: int | None = None) -> Array:
+        """Return the squared errors on some parts, or on all of them."""
+        errors = [part.errors for part in self.parts[:count]]
+        return array_namespace(*errors).concat(errors)
+
+    @property
+    def mean(self) -> float:
+        errors = self.errors()
+        return float(array_namespace(errors).mean(errors))
+
+    @property
+    def caution(self) -> float:
+        """The factor by which squared errors exceed expectation; 1 if unknown."""
+        known = [part.surprise for part in self.parts if part.surprise is not None]
+        return _caution(array_namespace(*known).concat(known)) if known else 1.0
+
+
+class Contest:
+    """A comparison of candidates on held-out entries: the best so far, and a record of all."""
+
+    def __init__(
+        self,
+        session: Session,
+        data: LocalObservations,
+        pairs: list[tuple[LocalObservations, LocalObservations]],
+        unlike: bool,
+        readable: bool,
+    ) -> None:
+        self.session, self.pairs = session, pairs
+        # iterates of a part are not models of the whole, and iterates on the host not models on a
+        # device
+        self.readable = readable
+        self.trail: Trail = []
+        self.best: Candidate | None = None
+        # fits in time start from a fit without time, which may have been tried before
+        self.plain: dict[tuple[Any, ...], State] = {}
+        xp = array_namespace(data.example)
+        self.unit: Array = data.magnitude() + xp.zeros_like(data.counts(1))
+        if narrow(data) or unlike:
+            self.unit = column_units(data).scale
+
+    @property
+    def winner(self) -> Candidate:
+        assert self.best is not None
+        return self.best
+
+    @property
+    def over(self) -> bool:
+        """Whether the search is over: the data are explained, or time is up."""
+        if self.session.out_of_time:
+            return True
+        return self.best is not None and self.best.mean <= EXACT * self._squares
+
+    @cached_property
+    def _squares(self) -> float:
+        """The mean square of the data, in units of the columns."""
+        return self.pairs[0][0].standardised((None, self.unit)).mean_square()
+
+    def enter(self, plan: Plan) -> bool:
+        """Try a candidate; return whether it is now the best one."""
+        if self.best is not None and self.session.out_of_time:
+            return False
+        began = time.perf_counter()
+        first = self._tried(plan, 0)
+        new = Candidate(first.plan, plan, [first])
+        better = self.best is None or self._better(new, self.best)
+        self.trail.append(
+            {
+                "start": plan.start,
+                "center": plan.choice.center,
+                "scale": "columns" if plan.standard else plan.choice.scale,
+                "rank": table_factors(new.state).rank,
+                "held_out": new.mean,
+                "seconds": round(time.perf_counter() - began, 3),
+            }
+        )
+        log.info("held-out error of %s", self.trail[-1])
+        if better:
+            self._lead(new)
+        return better
+
+    def _better(self, new: Candidate, than: Candidate) -> bool:
+        """Whether a candidate predicts better; more parts are held out until that is clear."""
+        for k in range(len(self.pairs)):
+            for candidate in (new, than):
+                if len(candidate.parts) <= k and self.session.out_of_time:
+                    return False
+                self._fill(candidate, k)
+            errors, least = new.errors(k + 1), than.errors(k + 1)
+            if settled(errors, least):
+                break
+        return better(errors, least)
+
+    def _fill(self, candidate: Candidate, part: int) -> None:
+        """Try a candidate on a part, unless that has been done."""
+        if len(candidate.parts) <= part:
+            candidate.parts.append(self._tried(candidate.tried, part))
+
+    def _tried(self, plan: Plan, part: int) -> Tried:
+        """Fit without a part of the entries, and judge on that part."""
+        fit, test = self.pairs[part]
+        reading, scaled, blank = plan.prepared(fit)
+        known = replace(reading, trail=self.trail) if self.readable else None
+        here = self.session.apart().with_reading(known)
+        judge = self._judge(test, reading)
+        same = plan.choice, plan.standard, plan.rank, part
+        before = self.plain.get(same) if plan.start == "smooth" else None
+        found = _tried(here, scaled, blank, plan, judge, test, reading, before)
+        if plan.start == "joint":
+            self.plain[same] = found.state
+        return replace(found, reading=known)
+
+    def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
+        """Squared errors at held-out entries, in units of the columns."""
+        index = test.coordinates
+        return lambda F: squared(test, reading.values(F, index), self.unit)
+
+    def widen(self, most: int) -> None:
+        """Try larger ranks as long as all columns are needed, and help."""
+        while self.best is not None and not self.over:
+            plan = self.best.plan
+            if not self.best.parts[0].full or plan.rank >= most:
+                break
+            if not self.enter(replace(plan, rank=min(most, 3 * plan.rank))):
+                break
+
+    def resize(self, rank: int) -> None:
+        """Plan for a rank that is given."""
+        best = self.winner
+        self.best = replace(best, plan=replace(best.plan, rank=rank))
+
+    def _lead(self, candidate: Candidate) -> None:
+        """Note the best candidate, which an interrupted fit returns."""
+        self.best, last = candidate, candidate.parts[-1]
+        self.session.with_reading(last.reading).best_so_far(last.state)
+
+    def simplify(self) -> None:
+        """Choose offsets alone, unless the low-rank part predicts better, by more than chance."""
+        best = self.winner
+        self.best = None
+        self.enter(replace(best.plan, start="offsets"))
+        if self.session.out_of_time or self._better(best, self.winner):
+            self._lead(best)
+
+    def vouch(self, plans: tuple[Plan, ...]) -> None:
+        """Try all offsets alone if column means predict better."""
+        for k in range(len(self.pairs)):
+            if self.session.out_of_time:
+                return
+            self._fill(self.winner, k)
+            means, least = self._means(k + 1), self.winner.errors(k + 1)
+            if settled(means, least):
+                break
+        if better(means, least):
+            for plan in plans:
+                self.enter(replace(plan, start="offsets"))
+
+    def doubted(self, data: LocalObservations) -> Trail:
+        """Return the trail, with a doubt if means predict better when all columns count equally."""
+        if self.session.out_of_time:
+            return self.trail
+        if self.winner.plan.start == "offsets":
+            return [*self.trail, {"rank": 0, "why": OFFSETS}]
+        unit, count = own_units(data), len(self.winner.parts)
+        xp = array_namespace(unit)
+        part = xp.concat([test.coordinates[1] for _, test in self.pairs[:count]])
+        share = xp.take((self.unit / unit) ** 2, part)
+        if not better(share * self._means(count), share * self.winner.errors()):
+            return self.trail
+        return [*self.trail, {"rank": table_factors(self.winner.state).rank, "why": DOUBT}]
+
+    def _means(self, count: int) -> Array:
+        """The squared errors of column means on some of the held-out parts."""
+        return middle_errors(self.pairs[:count], self.unit)
+
+    def smooth(self, modes: tuple[int, ...]) -> None:
+        """Try neighbours in time, with the low-rank part and alone."""
+        for mode in modes:
+            if self.over:
+                return
+            plan = self.winner.plan
+            standard = plan.standard or plan.choice.columns
+            choice = Choice() if mode == 0 else Choice("none", plan.choice.scale)
+            plan = replace(plan, choice=choice, standard=standard and mode == 0, mode=mode)
+            rank = plan.rank if plan.start == "joint" else min(plan.rank, FIRST_RANK)
+            self.enter(replace(plan, start="smooth", rank=max(1, rank)))
+            self.enter(replace(plan, start="series"))
+
+    def grow(self, most: int) -> None:
+        """Try to grow the rank, if noise is so low that this may do better."""
+        if self.over or noise_share(self.winner.state) > QUIET:
+            return
+        self.enter(replace(self.winner.plan, start="grown", rank=most))
+
+
+def _tried(
+    session: Session,
+    fit: LocalObservations,
+    blank: Bordered,
+    plan: Plan,
+    judge: Judge,
+    test: LocalObservations,
+    reading: Reading,
+    before: State | None = None,
+) -> Tried:
+    """Fit as planned, or continue from a fit without time, and judge the result."""
+    if plan.start in ("grown", "offsets"):
+        path = begin(session, fit, blank, judge)
+        if plan.start == "grown":
+            path = grow(session, path, plan.rank, judge)
+            # held-out entries overrule the fit's own judgement only if it ends clearly worse
+            if path.steps[-1][1] > 1.2 * path.best:
+                plan = replace(plan, rank=path.best_rank)
+        return Tried(plan, path.best_errors, path.state)
+    index, known = test.coordinates, before
+    if plan.start == "series":
+        state = begin(session, fit, blank, None).state
+    elif before is not None:
+        state = before
+    else:
+        problem, how = fit.problem(), plan.joint(fit, quick=True)
+        state = known = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
+    F: Bordered | Timed
+    if plan.in_time:
+        F = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
+        expected, needed = F.expected(index), F.model.relevance
+    else:
+        F, expected, needed = table_factors(state), entry_variance(state, index), relevance(state)
+    off = (reading.values(F, index) - test.flat) / reading.unit(index)
+    full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
+    return Tried(plan, judge(F), state, full, off * off / positive(expected))
+
+
+def _caution(surprise: Array) -> float:
+    """The factor by which variances must grow for nine in ten of the errors to be as expected."""
+    ordered = array_namespace(surprise).sort(surprise)
+    level = min(ordered.shape[0] - 1, math.ceil(0.9 * ordered.shape[0]))
+    return max(LEAST_CAUTION, float(ordered[level]) / NINE_IN_TEN)

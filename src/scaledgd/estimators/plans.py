@@ -1,0 +1,230 @@
+"""Ways to fit a table: offsets, scales, rank and start, and how the fit maps to the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ..factors import Bordered
+from ..state import State
+from .joint import Joint, narrow, whole_covariances, work_of
+from .local_observations import LocalObservations
+from .scaling import Choice, Scales, empty, scales
+from .timed import Timed
+from .units import Units, column_units
+
+Array = Any
+Trail = list[dict[str, Any]]
+
+CHOICES = (
+    Choice(),
+    Choice("both"),
+    Choice("rows", "rows"),
+    Choice("columns", "columns"),
+)
+"""Candidates, simple ones first."""
+
+LARGEST_RANK = 60
+"""Largest rank that rank="auto" considers."""
+
+FIRST_RANK = 10
+"""Largest rank at which candidates are compared."""
+
+SWEEPS = 20
+"""Sweeps after which candidates are compared, with full covariances."""
+
+MOST_SWEEPS = 200
+"""Maximum number of sweeps of the fit."""
+
+WORTH = 200_000_000
+"""Limit on the numbers that the sweeps of a fit sum over the entries, beyond a few sweeps."""
+
+FEW_SWEEPS = 12
+"""Sweeps after which candidates are compared otherwise; the fit takes twice as many."""
+
+BRIEF = 8
+"""Sweeps after which offsets and scales are compared on a part of a table, for a given rank."""
+
+SETTLED = 1e-3
+"""Relative change of the noise that ends the fit of a large table."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How the factors of an iterate map to the data.
+
+    Attributes
+    ----------
+    size : float
+        The power of two that the data were divided by.
+    choice : Choice
+    scales : Scales
+    trail : list of dict
+        How the rank has been found so far.
+    units : Units, optional
+        Units of columns.
+    """
+
+    size: float = 1.0
+    choice: Choice = field(default_factory=Choice)
+    scales: Scales = field(default_factory=lambda: Scales(None, None))
+    trail: Trail = field(default_factory=list)
+    units: Units | None = None
+
+    def apply(self, data: LocalObservations) -> LocalObservations:
+        """Return data in the units of the fit."""
+        data = data if self.units is None else self.units.apply(data)
+        return self.scales.apply(data.scaled(self.size))
+
+    def values(self, F: Bordered | Timed, index: tuple[Array, ...]) -> Array:
+        """Return the values of factors at coordinates, in the units of the data."""
+        values = self.size * self.scales.undo(F.gather(index), index)
+        return values if self.units is None else self.units.undo(values, index[1])
+
+    def unit(self, index: tuple[Array, ...]) -> Array:
+        """Return the factors that convert errors to the units of the data, at coordinates."""
+        xp = array_namespace(index[0])
+        unit: Any = self.size
+        columns = self.scales.columns
+        if self.units is not None:
+            columns = self.units.scale if columns is None else columns * self.units.scale
+        for d, i in zip((self.scales.rows, columns), index, strict=True):
+            unit = unit if d is None else unit * xp.take(d, i)
+        return unit
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How to fit a table.
+
+    Attributes
+    ----------
+    choice : Choice
+    rank : int
+        An upper bound.
+    trail : list of dict
+        How the rank was found.
+    start : {"joint", "grown", "offsets", "smooth", "series", "exact"}
+        How the fit starts: with all columns at once, with one more at a time, or with none.
+        "smooth" is "joint" followed by a model of time; "series" uses time only. "exact" has
+        reproduced the data, and is complete.
+    mode : int
+        The mode along which neighbours are alike.
+    caution : float
+        How much larger squared errors of new observations are than the model says, as a factor.
+    brief : bool
+        Whether few sweeps are enough, because only offsets and scales are compared.
+    standard : bool
+        Whether columns are standardised first, and each has its own noise level.
+    begun : State, optional
+        A fit to most of the data, to continue from.
+    """
+
+    choice: Choice
+    rank: int
+    trail: Trail = field(default_factory=list)
+    start: str = "joint"
+    standard: bool = False
+    begun: State | None = None
+    mode: int = 0
+    caution: float = 1.0
+    brief: bool = False
+
+    @property
+    def in_time(self) -> bool:
+        """Whether neighbours in time are used."""
+        return self.start in ("smooth", "series")
+
+    def joint(self, data: LocalObservations, quick: bool) -> Joint:
+        """Return how a fit from a joint start is made.
+
+        Parameters
+        ----------
+        data : LocalObservations
+        quick : bool
+            Whether it is for a candidate, not for the final fit.
+        """
+        how = Joint(self.rank, columns=self._own_noise(data))
+        if not whole_covariances(data, self.rank):
+            cold = not quick and self.begun is None
+            sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
+            return replace(how, sweeps=sweeps, fine=SETTLED)
+        if quick:
+            sweeps = BRIEF if self.brief else SWEEPS
+            return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK)
+        sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))
+        return replace(how, sweeps=sweeps)
+
+    def _own_noise(self, data: LocalObservations) -> bool:
+        """Whether each column has its own noise level."""
+        return narrow(data) and not self.choice.rows and self.choice.scale == "none"
+
+    def prepared(self, data: LocalObservations) -> tuple[Reading, LocalObservations, Bordered]:
+        """Return how to read a fit of data, the data in its units, and its offsets."""
+        units = column_units(data) if self.standard else None
+        normal = data if units is None else units.apply(data)
+        size = normal.magnitude()
+        normal = normal.scaled(size)
+        scale = scales(normal, self.choice)
+        own = self._own_noise(data)
+        if units is not None or own:
+            scale = replace(scale, mean=0.0)  # units or offsets of columns remove it
+        reading = Reading(size, self.choice, scale, list(self.trail), units)
+        blank = empty(normal, self.choice, scale)
+        if units is not None and blank.v is not None:
+            # offsets of rows are additive in the units of the data
+            v = blank.v / units.scale
+            blank = replace(blank, v=v / array_namespace(v).mean(v * v) ** 0.5)
+        scaled = scale.apply(normal)
+        if own and blank.u is not None:
+            blank = replace(blank, R=scaled.means(1)[:, None])
+        return reading, scaled, blank
+
+
+def plain_side(side: str) -> str:
+    """Return the sides that are centred or scaled by default."""
+    return "none" if side == "auto" else side
+
+
+def candidates(data: LocalObservations, center: str, scale: str, unlike: bool) -> tuple[Plan, ...]:
+    """Return the offsets and scales that agree with the parameters, simple ones first.
+
+    "auto" agrees with all. Columns of a narrow table, or of very different scale, are standardised.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    center, scale : {"auto", "none", "rows", "columns", "both"}
+    unlike : bool
+        Whether columns have very different scales.
+    """
+    sides = [
+        choice
+        for choice in CHOICES
+        if center in ("auto", choice.center) and scale in ("auto", choice.scale)
+    ]
+    sides = sides or [Choice(plain_side(center), plain_side(scale))]
+    if "auto" in (center, scale) and scale in ("auto", "columns"):
+        if narrow(data) and center in ("auto", "columns"):
+            own = Plan(Choice("columns"), 0, standard=True)
+            return (Plan(Choice(), 0), own) if center == "auto" and scale == "auto" else (own,)
+        if unlike and scale == "auto" and center in ("auto", "columns", "both"):
+            return (Plan(sides[0], 0), *(Plan(choice, 0, standard=True) for choice in sides))
+    return tuple(Plan(choice, 0) for choice in sides)
+
+
+def reproduced(state: State | None, rank: int | None) -> Plan:
+    """Return the plan for a fit that reproduces the data: nothing is left to do."""
+    trail = [{"rank": rank, "why": "the data are reproduced"}]
+    return Plan(Choice(), 0, trail, "exact", begun=state)
+
+
+def only_noise_left(state: State, rank: int) -> Plan:
+    """Return the plan if least squares leave nothing but noise: only the ridge is left to find.
+
+    Offsets could explain nothing more, and every row has enough entries to do without them.
+    """
+    trail = [{"rank": rank, "why": "given, and leaves nothing but noise"}]
+    return Plan(Choice(), rank, trail, begun=state)
