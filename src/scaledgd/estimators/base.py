@@ -31,7 +31,7 @@ from .packing import fingerprint, host, plain
 from .progress import display, report
 from .reading import Kind, check_memory, taken_in
 from .session import Outcome, Session
-from .vouching import DOUBT, UNFINISHED, against
+from .vouching import DOUBT, UNFINISHED, against, unfinished
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -350,7 +350,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
 
     def _finish(self, outcome: Outcome, loud: bool) -> None:
         trail = self._model.trail
-        if trail and trail[-1].get("why") == UNFINISHED:
+        if unfinished(trail):
             outcome = replace(outcome, status=f"{outcome.status}; {UNFINISHED}")
         doubt = against(trail) if loud else ""
         if doubt:

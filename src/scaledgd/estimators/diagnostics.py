@@ -88,8 +88,8 @@ def mostly_rejected(model: Any) -> list[str]:
     of_one_unit = len(places) == 2 and model.scale in ("none", "rows")
     if many and of_one_unit and unlike_columns(data, robust=True):
         found.append(
-            "the columns are of unlike scale, and one threshold for all of them rejects more than "
-            f'half of the entries of {_slices(many, 1, 2)}, small as they are; set scale="auto"'
+            "the columns differ in scale, and one threshold for all of them rejects more than half "
+            f'of the entries of {_slices(many, 1, 2)}, although these are small; set scale="auto"'
         )
     for mode, index in enumerate(places):
         count = _mostly(data, index[gross], mode)

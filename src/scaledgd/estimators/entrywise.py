@@ -32,7 +32,7 @@ from .plausible import ColumnValues
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
-from .vouching import DOUBT, FEWEST, UNFINISHED, against
+from .vouching import DOUBT, FEWEST, against, unfinished
 
 Array = Any
 
@@ -116,8 +116,7 @@ class EntrywiseEstimator(LowRankEstimator):
         ranks = rank if isinstance(rank, tuple) else (rank,) * 2
         model = self._model
         found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
-        cut_short = model.trail[-1:] and model.trail[-1].get("why") == UNFINISHED
-        if not rank and model.in_time is None and not cut_short:
+        if not rank and model.in_time is None and not unfinished(model.trail):
             found.append("the data do not support a low-rank part: the estimate is offsets only")
         if against(model.trail) == DOUBT:
             found.append(f'{DOUBT}: do not rely on it; set rank, center and scale to "auto"')

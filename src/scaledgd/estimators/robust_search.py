@@ -212,7 +212,7 @@ class _Part:
     ) -> tuple[TableFit, _Part]:
         """Return a fit of small rank and its part, if it predicts better than one that found it.
 
-        All ranks at once may begin with errors of which a few ranks know nothing.
+        A fit that begins with all components may follow gross errors that a small rank ignores.
         """
         best: tuple[int, _Part] = 0, self
         open_ended = wishes.rank is None and _by_columns(wishes)

@@ -23,7 +23,7 @@ OFFSETS = "offsets alone predict held-out entries better"
 MEDIANS = "medians predict held-out entries better"
 """What it says about medians that replace a fit."""
 
-UNFINISHED = "offsets alone predict better than the fit so far, and are given"
+UNFINISHED = "offsets alone predict better than the fit so far, and are used instead"
 """What it says of offsets that are given in place of a fit which did not converge."""
 
 FEWEST = 20
@@ -31,6 +31,11 @@ FEWEST = 20
 
 SEVERAL = 600
 """Smallest number of held-out entries."""
+
+
+def unfinished(trail: Trail) -> bool:
+    """Whether offsets replaced a fit that ended early."""
+    return bool(trail) and trail[-1].get("why") == UNFINISHED
 
 
 def against(trail: Trail) -> str:
@@ -100,7 +105,7 @@ def rows_in_part(data: LocalObservations, most: int = 50_000) -> Pairs:
     ----------
     data : LocalObservations
     most : int
-        Entries above which there are but some rows.
+        Number of entries above which only some of the rows are used.
     """
     count = max(1, most * data.shape[0] // max(1, data.size))
     return parts_of(data if count >= data.shape[0] else data.sampled(0, count, 0), 0)
