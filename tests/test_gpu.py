@@ -117,6 +117,7 @@ def updated(index: Any, system: UnsureRows, x: Any, y: Any, root: Any) -> tuple[
         (np.float32, 3, True, False, True),
         (np.float32, 17, False, True, False),
         (np.float64, 40, True, False, False),
+        (np.float32, 70, False, False, False),
     ],
 )
 def test_uncertain_rows_are_updated_as_defined(
@@ -130,8 +131,8 @@ def test_uncertain_rows_are_updated_as_defined(
         return rng.standard_normal(shape).astype(dtype)
 
     y, root = normal(len(index[0])), np.abs(normal(len(index[0]))) if weighted else None
-    x, M, variance = normal(n, q), normal(others, q), np.abs(normal(others, r))
-    variance = variance.astype(np.float32).astype(dtype)
+    # steps are short, as in a fit: rounding is relative to their length
+    x, M, variance = 0.1 * normal(n, q), normal(others, q), np.abs(normal(others, r))
     own, known = (normal(n), np.abs(normal(others, 2))) if beside else (None, None)
     ridge = 0.5 + np.abs(normal(q))
     system = UnsureRows(M, variance, ridge, 0.3, mode, own, known)
@@ -140,8 +141,8 @@ def test_uncertain_rows_are_updated_as_defined(
     pattern = Gpu().pattern(given(index), SHAPE)
     found = pattern.update_rows(there, given(x), given(y), given(root))
     assert found is not None
-    # variances are stored in single precision
-    tolerance = max(PRECISION[dtype], 1e-7)
+    # four blocks are eliminated in turn, and each adds to the rounding
+    tolerance = PRECISION[dtype] * (5 if r > 64 else 1)
     for a, b in zip(expected, found, strict=True):
         close(a, b, tolerance)
 

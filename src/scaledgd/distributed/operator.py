@@ -15,7 +15,7 @@ from array_api_compat import array_namespace, device
 from ..ambient import Ambient, Modes
 from ..factors import Blocks, Bordered, Factors, LowRank
 from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
-from ..kernels.cpp import sizes_of
+from ..kernels.design import sizes_of
 from ..kernels.entries import compact, jitter
 from ..linalg import gram
 from ..losses import HardTrim

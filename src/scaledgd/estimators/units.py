@@ -85,9 +85,10 @@ def unlike_columns(data: Observations, robust: bool = False) -> bool:
         Whether some entries are grossly wrong, so that deviations are medians.
     """
     data = data.scaled(data.magnitude())  # squares of huge numbers overflow
-    rows, columns = (_variances(data, mode, robust) for mode in (0, 1))
-    least = FAR_APART if robust else APART
-    return _ratio(np.sqrt(columns)) > max(least, _ratio(np.sqrt(rows)))
+    ratio = _ratio(np.sqrt(_variances(data, 1, robust)))
+    if ratio <= (FAR_APART if robust else APART):
+        return False
+    return ratio > _ratio(np.sqrt(_variances(data, 0, robust)))
 
 
 def column_units(data: Observations) -> Units:

@@ -27,6 +27,7 @@ from .design import (
     UnsureRows,
     WholeRows,
     WholeUpdate,
+    sizes_of,
 )
 from .entries import Grid, Pattern, jitter
 from .scipy import SciPy, SciPyPattern
@@ -47,8 +48,6 @@ EXACT = 32
 DENSE = 0.75
 """Fill fraction above which the dense row kernel is used (measured crossover)."""
 ARGUMENTS = ("x", "target", "y", "root", "kept", "ridge", "whole")
-LEAST = 1e-4
-"""Least eigenvalue of correlations for which row systems are formed without a change of basis."""
 STEPS, TOL = 5, 1e-2
 """Conjugate-gradient steps and tolerance of the small systems that are not formed."""
 
@@ -383,22 +382,6 @@ class CppPattern(ArrangedPattern, SciPyPattern):
             system.noise,
         )
         return WholeUpdate(*found[:3], Sums(*found[3:]))
-
-
-def sizes_of(G: Array, ridge: Array) -> Array | None:
-    """Return the diagonal of a Gram matrix, if its vectors are well conditioned.
-
-    Then their systems can be solved accurately without a change of basis.
-    """
-    G = G.astype(np.float64)
-    sizes = np.ascontiguousarray(np.diagonal(G))
-    whole = G + np.diag(ridge.astype(np.float64))
-    # one at a time, because products of tiny numbers vanish
-    root = np.sqrt(np.maximum(np.diagonal(whole), 0.0))
-    if not np.all(np.isfinite(whole)) or not np.all(root > 0):
-        return None
-    correlations = whole / root[:, None] / root[None, :]
-    return sizes if np.linalg.eigvalsh(correlations)[0] > LEAST else None
 
 
 class CppGrid(Grid):

@@ -10,12 +10,16 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ..linalg import adjoint, conj, gram, mode_product, unfold
 
 Array = Any
 Index = tuple[Array, ...]
+
+LEAST = 1e-4
+"""Least eigenvalue of correlations for which row systems are formed without a change of basis."""
 
 
 class Design(Protocol):
@@ -308,3 +312,19 @@ class RowSolution(NamedTuple):
     diagonal: Array = None
     total: Array = None
     squares: tuple[float, float] | None = None
+
+
+def sizes_of(G: Array, ridge: Array) -> Array | None:
+    """Return the diagonal of a Gram matrix, if its vectors are well conditioned.
+
+    Then their systems can be solved accurately without a change of basis.
+    """
+    G = G.astype(np.float64)
+    sizes = np.ascontiguousarray(np.diagonal(G))
+    whole = G + np.diag(ridge.astype(np.float64))
+    # one at a time, because products of tiny numbers vanish
+    root = np.sqrt(np.maximum(np.diagonal(whole), 0.0))
+    if not np.all(np.isfinite(whole)) or not np.all(root > 0):
+        return None
+    correlations = whole / root[:, None] / root[None, :]
+    return sizes if np.linalg.eigvalsh(correlations)[0] > LEAST else None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import triton
 
-from ...linalg import mode_product, whitening
+from ...linalg import like, mode_product, to_host, whitening
 from ..arranged import ArrangedPattern
 from ..design import (
     Contracted,
@@ -19,6 +20,7 @@ from ..design import (
     RowUpdate,
     Sums,
     UnsureRows,
+    sizes_of,
 )
 from ..entries import Pattern, jitter
 from ..torch import Torch, all_reached
@@ -34,6 +36,7 @@ from .systems import (
     SINGLE,
     WHOLE,
     eliminate,
+    invert_pairs,
     kept_of_piece,
     pivots,
     step,
@@ -72,14 +75,11 @@ SHAPES = {
 INVERTED = {64: Shape(16, 4, 4, 1), 128: Shape(16, 8, 2, 1)}
 """For wide systems that are stored and inverted."""
 
-ELIMINATED = {64: Shape(16, 2, 8, 1), 128: Shape(16, 4, 4, 1)}
-"""For the inversion of these."""
+ELIMINATED = Shape(16, 4, 4, 1)
+"""For the inversion of these, if they are wider than two blocks."""
 
 STORED = 2**30
 """Bytes of wide systems that are stored at a time."""
-
-DOUBTS = torch.float32
-"""The type of variances, whose sums need less precision than the solutions."""
 
 RANGE = 12
 """Binary logarithm of the largest number in a column that is split into halves.
@@ -169,16 +169,18 @@ class Gpu(Torch):
 
 
 def _invert(systems: Array, count: int, Q: int) -> None:
-    """Invert the first of some stored systems in place, up to 2 on their diagonals."""
-    how, precise = ELIMINATED[Q], _precision(systems)
+    """Replace the first of some stored systems by minus their inverses, plus 2 on the diagonals."""
+    precise, least = _precision(systems), LEAST[systems.dtype]
+    grid = (_programs(systems, count, 16),)
+    if Q == 2 * BLOCK:
+        invert_pairs[grid](systems, count, BLOCK, least, precise, num_warps=1)
+        return
     inverses = systems.new_empty((count, BLOCK, BLOCK))
-    least = LEAST[systems.dtype]
-    grid, wide = (_programs(systems, count, 16),), (_programs(systems, count, how.programs),)
+    wide = (_programs(systems, count, ELIMINATED.programs),)
+    how = {"num_warps": ELIMINATED.warps, "num_stages": ELIMINATED.stages}
     for first in range(0, Q, BLOCK):
         pivots[grid](systems, inverses, first, count, Q, BLOCK, least, num_warps=1)
-        eliminate[wide](
-            systems, inverses, first, count, Q, BLOCK, precise, num_warps=how.warps, num_stages=1
-        )
+        eliminate[wide](systems, inverses, first, count, Q, BLOCK, precise, **how)
 
 
 def _kth_smallest(x: Array, k: int) -> Array:
@@ -459,7 +461,7 @@ class GpuPattern(ArrangedPattern):
         table = _padded(M[:, :r], Q)
         units = _padded(torch.amax(system.variance, dim=0)[None, :], Q)[0]
         least = torch.finfo(M.dtype).tiny
-        unsure = (_padded(system.variance, Q) / torch.clamp(units, min=least)).to(DOUBTS)
+        unsure = _padded(system.variance, Q) / torch.clamp(units, min=least)
         beside = table
         if border or given is not None:
             beside = M.new_zeros((M.shape[0], 3))
@@ -546,8 +548,7 @@ class GpuPattern(ArrangedPattern):
         self, system: RowSystem, root: Array | None, x: Array, y: Array | None
     ) -> RowSolution:
         """Return `step_rows`, or without y `solve_rows`, where x is the right-hand side."""
-        G = system.design.gram()
-        T = whitening(G)
+        T, back, scaled = _coordinates(system.design.gram(), system.ridge)
         design: Any = system.design.transformed(T)
         mode, q, entries = system.mode, design.width, self.entries(system.mode)
         n, Q = self.shape[mode], _power(q)
@@ -565,7 +566,7 @@ class GpuPattern(ArrangedPattern):
             combining = design.modes[second].contiguous()
         else:
             table = _padded(table, Q)
-        here = _padded(x @ (G @ T if y is not None else T), Q)
+        here = _padded(x @ (T if y is None else back), Q)
         ridge, kind = table, 0
         if system.ridge is not None:
             ridge = _padded(system.ridge.reshape(-1, q), Q)
@@ -600,6 +601,7 @@ class GpuPattern(ArrangedPattern):
                 root is not None,
                 kind,
                 system.spread,
+                scaled,
                 _precision(table),
             ),
         )
@@ -630,6 +632,26 @@ class SortedPattern(GpuPattern):
         if like.dtype not in self._ones:
             self._ones[like.dtype] = like.new_ones(self._entries[self.lead].others[0].shape[0])
         return self._ones[like.dtype]
+
+
+def _coordinates(G: Array, ridge: Array | None) -> tuple[Array, Array, bool]:
+    """Return T such that vectors times T are about orthonormal, its inverse transpose, and a flag.
+
+    The vectors have the Gram matrix G. If they are well conditioned, scaling them is enough; the
+    flag says whether T does no more than that. Without a ridge to speak of, T decides about rows
+    with few entries, so it must not depend on the conditioning.
+    """
+    r = G.shape[0]
+    held = torch.zeros_like(G[:1]) if ridge is None else torch.amin(ridge.reshape(-1, r), 0)[None]
+    read = to_host(torch.cat([G, held]))  # small, and a device would wait for decompositions anyway
+    known, least = read[:r], read[r]
+    sizes = sizes_of(known, 0 * least)
+    if sizes is None or np.min(least / sizes) < jitter(G):
+        T = like(whitening(known), G)
+        return T, G @ T, False
+    root = np.sqrt(sizes)
+    both = like(np.concatenate([np.diag(1 / root), np.diag(root)]).astype(known.dtype), G)
+    return both[:r], both[r:], True
 
 
 def _with(root: Array | None, kept: Array | None, dtype: Any) -> Array | None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+VARYING = "m", "count"
+"""Numbers that no kernel is compiled anew for. The widths of rows matter: their factors tell which
+loads can be combined.
+"""
 
-@triton.jit
+
+@triton.jit(do_not_specialize=VARYING)
 def values_at(i, j, A, B, y, out, m, Q: tl.constexpr, q, E: tl.constexpr, LESS: tl.constexpr):
     """Write the entries of A Bᵀ at (i, j), minus y."""
     k = tl.arange(0, Q)
@@ -23,7 +28,7 @@ def values_at(i, j, A, B, y, out, m, Q: tl.constexpr, q, E: tl.constexpr, LESS: 
     tl.store(out + e, found, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def row_sums(
     rows,
     begins,
@@ -109,7 +114,7 @@ def row_sums(
             tl.store(squares + row + one, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def tucker_values(
     lead,
     i,

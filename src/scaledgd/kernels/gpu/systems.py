@@ -27,6 +27,8 @@ NUMBERS = 5
 EXTRA = 8
 """Number of scalars stored for a piece."""
 
+VARYING = "count", "r", "q"
+"""Numbers that no kernel is compiled anew for; Triton would, depending on their factors."""
 
 BLOCK = 32
 """Columns that are eliminated at a time, and the widest system that is inverted in registers."""
@@ -42,23 +44,57 @@ def kept_of_piece(q: int) -> int:
 
 
 @triton.jit
-def pivots(systems, found, first, count, Q: tl.constexpr, N: tl.constexpr, least):
+def _inverse_of_block(A, N: tl.constexpr, least: tl.constexpr):
+    """Return the inverse of a positive matrix, scaled to unit diagonal on the way.
+
+    Rounding that is not symmetric would be amplified.
+    """
+    n = tl.arange(0, N)
+    same = n[:, None] == n[None, :]
+    A = 0.5 * (A + tl.trans(A))
+    unit = 1.0 / tl.sqrt(tl.maximum(tl.sum(tl.where(same, A, 0.0), axis=1), least))
+    A = tl.where(same, 1.0, A * (unit[:, None] * unit[None, :]))
+    return _inverse_by_columns(A, N, least) * (unit[:, None] * unit[None, :])
+
+
+@triton.jit(do_not_specialize=VARYING)
+def pivots(systems, found, first, count, Q: tl.constexpr, N: tl.constexpr, least: tl.constexpr):
     """Invert N columns and rows of every system, starting with the first one."""
     W: tl.constexpr = Q * Q + 4 * Q + 8
     n = tl.arange(0, N)
-    same = n[:, None] == n[None, :]
     nothing = tl.program_id(0).to(tl.int64) * 0
     for item in range(tl.program_id(0), count, tl.num_programs(0)):
-        at = nothing + item
-        P = tl.load(systems + at * W + (first + n)[:, None] * Q + (first + n)[None, :])
-        diagonal = tl.maximum(tl.sum(tl.where(same, P, 0.0), axis=1), least)
-        unit = 1.0 / tl.sqrt(diagonal)
-        P = tl.where(same, 1.0, P * (unit[:, None] * unit[None, :]))
-        P = _inverse_by_columns(P, N, least) * (unit[:, None] * unit[None, :])
-        tl.store(found + at * (N * N) + n[:, None] * N + n[None, :], P)
+        at = systems + (nothing + item) * W + first * (Q + 1)
+        P = _inverse_of_block(tl.load(at + n[:, None] * Q + n[None, :]), N, least)
+        tl.store(found + (nothing + item) * (N * N) + n[:, None] * N + n[None, :], P)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
+def invert_pairs(systems, count, N: tl.constexpr, least: tl.constexpr, PRECISION: tl.constexpr):
+    """Replace systems of width 2 N by minus their inverses, plus 2 on the diagonals."""
+    Q: tl.constexpr = 2 * N
+    T: tl.constexpr = systems.dtype.element_ty
+    n = tl.arange(0, N)
+    two = tl.where(n[:, None] == n[None, :], 2.0, 0.0).to(T)
+    nothing = tl.program_id(0).to(tl.int64) * 0
+    for item in range(tl.program_id(0), count, tl.num_programs(0)):
+        at = systems + (nothing + item) * (Q * Q + 4 * Q + 8) + n[:, None] * Q + n[None, :]
+        P = _inverse_of_block(tl.load(at), N, least)
+        B = tl.load(at + N)
+        X = tl.dot(P, B, input_precision=PRECISION, out_dtype=T)
+        S = tl.load(at + N * Q + N)
+        S -= tl.dot(tl.trans(B), X, input_precision=PRECISION, out_dtype=T)
+        S = _inverse_of_block(S, N, least)
+        Y = tl.dot(X, S, input_precision=PRECISION, out_dtype=T)
+        P += tl.dot(Y, tl.trans(X), input_precision=PRECISION, out_dtype=T)
+        tl.debug_barrier()  # all loads come before the first store
+        tl.store(at, two - 0.5 * (P + tl.trans(P)))
+        tl.store(at + N, Y)
+        tl.store(at + N * Q, tl.trans(Y))
+        tl.store(at + N * Q + N, two - S)
+
+
+@triton.jit(do_not_specialize=VARYING)
 def eliminate(
     systems, inverses, first, count, Q: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
 ):
@@ -83,7 +119,7 @@ def eliminate(
 
 
 @triton.jit
-def _inverse_by_columns(A, Q: tl.constexpr, least):
+def _inverse_by_columns(A, Q: tl.constexpr, least: tl.constexpr):
     """Return the inverse of a positive matrix with a diagonal of ones, in registers.
 
     This is the symmetric sweep operator, a rank-one update per column, which adds 2 to each
@@ -95,13 +131,13 @@ def _inverse_by_columns(A, Q: tl.constexpr, least):
         row = tl.sum(tl.where(here[:, None], A, 0.0), axis=0)
         pivot = tl.sum(tl.where(here, row, 0.0), axis=0)
         pivot = tl.maximum(pivot, least)
-        c = tl.where(here, pivot - 1.0, row)
-        A = A - c[:, None] * (c / pivot)[None, :]
+        c = tl.where(here, pivot - 1.0, row) * (1.0 / tl.sqrt(pivot))
+        A = A - c[:, None] * c[None, :]
     return tl.where(k[:, None] == k[None, :], 2.0, 0.0) - A
 
 
 @triton.jit
-def _solved(G, unit, least, STAGE: tl.constexpr, Q: tl.constexpr):
+def _solved(G, unit, least: tl.constexpr, STAGE: tl.constexpr, Q: tl.constexpr):
     """Return a system scaled to unit diagonal, or the inverse of one scaled back."""
     k = tl.arange(0, Q)
     eye = k[:, None] == k[None, :]
@@ -288,7 +324,7 @@ def _added(
     return G, g, u, a, d, corner, edge, squares, seen, spill
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def update(
     rows,
     begins,
@@ -317,8 +353,8 @@ def update(
     total,
     r,
     q,
-    jitter,
-    least,
+    jitter: tl.constexpr,
+    least: tl.constexpr,
     KIND: tl.constexpr,
     STAGE: tl.constexpr,
     Q: tl.constexpr,
@@ -438,7 +474,7 @@ def update(
             tl.store(alone + Q * Q + Q + one, every_c)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def step(
     rows,
     begins,
@@ -461,8 +497,8 @@ def step(
     diagonals,
     systems,
     total,
-    jitter,
-    least,
+    jitter: tl.constexpr,
+    least: tl.constexpr,
     KIND: tl.constexpr,
     STAGE: tl.constexpr,
     Q: tl.constexpr,
@@ -472,12 +508,14 @@ def step(
     ROOT: tl.constexpr,
     RIDGE: tl.constexpr,
     SPREAD: tl.constexpr,
+    SCALED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Solve for the distance of rows from their solutions, with v orthonormal on average.
 
-    `turn` holds the coordinates; `ridge` has one row for all (RIDGE 1) or one each (RIDGE 2), in
-    the original coordinates. Without MEASURED the right-hand side is `target`.
+    `turn` holds the coordinates, and is diagonal if SCALED; `ridge` has one row for all (RIDGE 1)
+    or one each (RIDGE 2), in the original coordinates. Without MEASURED the right-hand side is
+    `target`.
     """
     k = tl.arange(0, Q)
     eye = k[:, None] == k[None, :]
@@ -514,11 +552,18 @@ def step(
             size = tl.max(unit, axis=0)
             little = jitter * tl.where(size > 1e-12, size, 1.0)
             if RIDGE > 0:
-                S = tl.load(turn + k[:, None] * Q + k[None, :])
                 held = tl.load(ridge + (RIDGE - 1) * row * Q + k)
-                H = tl.dot(tl.trans(S), S * held[:, None], input_precision=PRECISION, out_dtype=T)
-                G += 0.5 * (H + tl.trans(H))
-                if MEASURED:
+                if SCALED:
+                    s = tl.load(turn + k * (Q + 1))
+                    held = held * s * s
+                    G = tl.where(eye, G + held[:, None], G)
+                    g += held * here
+                else:
+                    S = tl.load(turn + k[:, None] * Q + k[None, :])
+                    H = tl.dot(
+                        tl.trans(S), S * held[:, None], input_precision=PRECISION, out_dtype=T
+                    )
+                    G += 0.5 * (H + tl.trans(H))
                     g += tl.sum(H * here[None, :], axis=1)
             G = tl.where(eye, G + little, G)
             unit = 1.0 / tl.sqrt(tl.sum(tl.where(eye, G, 0.0), axis=1))
@@ -531,9 +576,14 @@ def step(
                 inverse = A * (unit[:, None] * unit[None, :])
                 tl.store(steps + row * Q + k, tl.sum(inverse * g[None, :], axis=1))
                 if SPREAD:
-                    S = tl.load(turn + k[:, None] * Q + k[None, :])
-                    Z = tl.dot(S, inverse, input_precision=PRECISION, out_dtype=T)
-                    tl.store(diagonals + row * Q + k, tl.sum(Z * S, axis=1))
+                    if SCALED:
+                        s = tl.load(turn + k * (Q + 1))
+                        d = s * s * tl.sum(tl.where(eye, inverse, 0.0), axis=1)
+                    else:
+                        S = tl.load(turn + k[:, None] * Q + k[None, :])
+                        Z = tl.dot(S, inverse, input_precision=PRECISION, out_dtype=T)
+                        d = tl.sum(Z * S, axis=1)
+                    tl.store(diagonals + row * Q + k, d)
                     every += inverse
     if SPREAD and KIND != 1 and STAGE != 1:
         tl.store(alone + k[:, None] * Q + k[None, :], every)
