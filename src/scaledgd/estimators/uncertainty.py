@@ -117,8 +117,9 @@ class Spread:
         """Batches of the rows of a mode, and their systems in coordinates that orthonormalise v."""
         xp = array_namespace(data.y)
         plain = self.factors.design(mode)
-        # squares of huge numbers overflow
-        size = float(xp.max(xp.abs(plain.arrays[0]))) or 1.0
+        # squares of huge numbers overflow, and so does one over the smallest
+        size = float(xp.max(xp.abs(plain.arrays[0])))
+        size = size if size > smallest(data.y) else 1.0
         whole = identity(plain.width, like=plain.arrays[0]) / size
         T = whitening(plain.transformed(whole).gram()) / size
         design, q = plain.transformed(T), T.shape[0]
