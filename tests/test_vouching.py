@@ -598,6 +598,38 @@ CASES |= {
         "form": "sparse",
         "memory": 0.9,
     },
+    "estimates far outside the range of the data": {
+        "options": {
+            "random_state": 0,
+            "rank": 3,
+            "center": "both",
+            "scale": "none",
+            "outliers": "auto",
+            "smooth": "rows",
+        },
+        "seed": 630161704,
+        "shape": (9, 196),
+        "rank": 3,
+        "decay": 1.0,
+        "noise": 0.005068640787266573,
+        "seen": 0.267427147971779,
+        "pattern": "blocks",
+        "kind": "int64",
+    },
+    "squares of large factors overflowed": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0},
+        "seed": 1543410106,
+        "shape": (13, 37, 15),
+        "rank": 5,
+        "decay": 3.0,
+        "noise": 0.20676256205765886,
+        "offset": 12.944113882010468,
+        "spread": 5.162749165699709,
+        "seen": 0.44899068014128585,
+        "pattern": "power law",
+        "scale": 1e150,
+    },
 }
 
 

@@ -269,7 +269,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         return False
 
     def _no_better(self, model: Any, data: Any) -> bool:
-        """Whether simple estimates predict better than the model of a fit that was cut short."""
+        """Whether the model of a fit that was cut short is not shown to be better than means."""
         return False
 
     def _keeps_model(self, session: Session, again: bool) -> bool:

@@ -16,6 +16,7 @@ from .base import LowRankEstimator
 from .dask import as_array, is_frame
 from .diagnostics import (
     DataWarning,
+    far_outside,
     mostly_rejected,
     outvoted,
     too_many_rejected,
@@ -124,7 +125,7 @@ class EntrywiseEstimator(LowRankEstimator):
             found.append(f'{DOUBT}: do not rely on it; set rank, center and scale to "auto"')
         if doubt == UNPROVEN:
             found.append(f"{UNPROVEN}: there may be too few entries for it, or too much noise")
-        found += unjudged(self)
+        found += unjudged(self) + far_outside(self)
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")

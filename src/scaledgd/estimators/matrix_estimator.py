@@ -32,7 +32,7 @@ from .session import Session, unexplained
 from .timed import LEARN
 from .timed_model import TimedModel
 from .units import robust_column_units, tamed
-from .vouching import Pairs, middle_errors, own_units, rows_in_part, squared
+from .vouching import Pairs, middle_errors, objection, own_units, rows_in_part, squared
 from .wishes import Wishes
 
 
@@ -296,8 +296,8 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             return False
         robust = self._outliers() is not None
         unit = robust_column_units(data).scale if robust else own_units(data)
-        errors, means = _row_errors(model, pairs, unit), middle_errors(pairs, unit, robust)
-        return better(bounded(means), bounded(errors)) if robust else better(means, errors)
+        both = _row_errors(model, pairs, unit), middle_errors(pairs, unit, robust)
+        return objection(*(map(bounded, both) if robust else both)) != ""
 
     def _worse(self, model: MatrixModel, simple: MatrixModel, data: LocalObservations) -> bool:
         # other fits were compared with offsets, or have the penalty that was asked for

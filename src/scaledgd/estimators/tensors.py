@@ -26,7 +26,7 @@ from .tensor_search import fit_auto
 from .tensor_vouching import offsets_alone, opinion
 from .tensor_ways import ended
 from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible, spectra
-from .vouching import DOUBT, OFFSETS, against, rows_in_part, unfinished
+from .vouching import OFFSETS, against, rows_in_part, unfinished
 
 Array = Any
 
@@ -231,7 +231,7 @@ class _TensorEstimator(EntrywiseEstimator):
         errors = xp.concat([(x / model.size) ** 2 for x in off])
         scaled = [(fit.scaled(model.size), test.scaled(model.size)) for fit, test in pairs]
         robust = self._outliers() is not None
-        return opinion(errors, scaled, self._offsets, robust) in (OFFSETS, DOUBT)
+        return opinion(errors, scaled, self._offsets, robust) != ""
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations

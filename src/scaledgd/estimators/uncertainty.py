@@ -111,7 +111,7 @@ class Spread:
         return math.sqrt(self.noise) * xp.concat(found)
 
     def _width(self, mode: int) -> int:
-        return int(self.factors.design(mode).gram().shape[0])
+        return int(self.factors.design(mode).width)
 
     def _grams(self, mode: int, data: LocalObservations, ridge: Any = None) -> Any:
         """Batches of the rows of a mode, and their systems in coordinates that orthonormalise v."""
