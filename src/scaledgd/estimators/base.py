@@ -252,25 +252,27 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _ended(self, found: Any, data: Any, session: Session) -> Any:
         """Return the model of a fit, or that of offsets.
 
-        These replace a fit that did not converge and is no better than means, and one that is worse
-        than means and than the offsets.
+        These replace a fit that did not converge and is worse than means or offsets, and one that
+        is worse than means and than the offsets.
         """
         model = self._modelled(found, data)
         doubt = against(model.trail)
         if doubt == DOUBT:
             simple = self._modelled(self._blank(data, OFFSETS), data)
             return simple if self._worse(model, simple, data) else model
-        if session.outcome.converged or doubt or not self._no_better(model, data):
-            return model
-        return self._modelled(self._blank(data, UNFINISHED), data)
+        doubt = "" if doubt or session.outcome.converged else self._objection(model, data)
+        if doubt == UNPROVEN:
+            step = {"rank": model.attributes["rank_"], "why": doubt}
+            return replace(model, trail=[*model.trail, step])
+        return self._modelled(self._blank(data, UNFINISHED), data) if doubt else model
 
     def _worse(self, model: Any, simple: Any, data: Any) -> bool:
         """Whether a simple model predicts better."""
         return False
 
-    def _no_better(self, model: Any, data: Any) -> bool:
-        """Whether the model of a fit that was cut short is not shown to be better than means."""
-        return False
+    def _objection(self, model: Any, data: Any) -> str:
+        """The objection of some of the entries to the model of a fit that was cut short, or ""."""
+        return ""
 
     def _keeps_model(self, session: Session, again: bool) -> bool:
         """Whether an interrupted fit keeps the previous model.

@@ -32,7 +32,7 @@ from .session import Session, unexplained
 from .timed import LEARN
 from .timed_model import TimedModel
 from .units import robust_column_units, tamed
-from .vouching import Pairs, middle_errors, objection, own_units, rows_in_part, squared
+from .vouching import DOUBT, Pairs, middle_errors, objection, own_units, rows_in_part, squared
 from .wishes import Wishes
 
 
@@ -288,16 +288,16 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         reading = Reading(size, choice, known, [{"rank": F.rank, "why": why}])
         return TableFit.of_iterate(state, reading, data, robust, plain)
 
-    def _no_better(self, model: MatrixModel, data: LocalObservations) -> bool:
+    def _objection(self, model: MatrixModel, data: LocalObservations) -> str:
         if not model.attributes["rank_"] and model.in_time is None:
-            return True  # nothing was found yet
+            return DOUBT  # nothing was found yet
         pairs = rows_in_part(data)
         if not pairs:
-            return False
+            return ""
         robust = self._outliers() is not None
         unit = robust_column_units(data).scale if robust else own_units(data)
         both = _row_errors(model, pairs, unit), middle_errors(pairs, unit, robust)
-        return objection(*(map(bounded, both) if robust else both)) != ""
+        return objection(*(map(bounded, both) if robust else both))
 
     def _worse(self, model: MatrixModel, simple: MatrixModel, data: LocalObservations) -> bool:
         # other fits were compared with offsets, or have the penalty that was asked for

@@ -223,15 +223,15 @@ class _TensorEstimator(EntrywiseEstimator):
         robust = self._outliers() is not None
         return offsets_alone(normal, reading, self._offsets, robust, why)
 
-    def _no_better(self, model: TensorModel, data: LocalObservations) -> bool:
+    def _objection(self, model: TensorModel, data: LocalObservations) -> str:
         pairs, xp = rows_in_part(data), array_namespace(data.y)
         if not pairs:
-            return False
+            return ""
         off = [test.flat - model.rows_at(fit, test.coordinates) for fit, test in pairs]
         errors = xp.concat([(x / model.size) ** 2 for x in off])
         scaled = [(fit.scaled(model.size), test.scaled(model.size)) for fit, test in pairs]
         robust = self._outliers() is not None
-        return opinion(errors, scaled, self._offsets, robust) != ""
+        return opinion(errors, scaled, self._offsets, robust)
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations
