@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import scaledgd as sg
@@ -15,7 +16,15 @@ from scaledgd.estimators.local_observations import LocalObservations
 from scaledgd.estimators.session import Session
 from scaledgd.estimators.tensor_vouching import opinion
 from scaledgd.estimators.units import unlike_columns
-from scaledgd.estimators.vouching import DOUBT, OFFSETS, determinable, middles, own_units
+from scaledgd.estimators.vouching import (
+    DOUBT,
+    OFFSETS,
+    UNPROVEN,
+    determinable,
+    middles,
+    objection,
+    own_units,
+)
 from scaledgd.variational import Posterior
 from scaledgd.variational.posterior import HOLD
 
@@ -445,6 +454,185 @@ CASES |= {
 }
 
 
+CASES |= {
+    "a given ridge ended elsewhere than with most of the entries": {
+        "options": {
+            "random_state": 0,
+            "rank": 2,
+            "center": "auto",
+            "scale": "none",
+            "ridge": 0.0013671190473895376,
+        },
+        "seed": 1284715706,
+        "shape": (92, 249),
+        "rank": 2,
+        "decay": 1.0,
+        "noise": 0.030844176739545082,
+        "spread": 3.0,
+        "seen": 0.6954684306873644,
+        "pattern": "blocks",
+        "constants": 1,
+        "kind": "float32",
+        "form": "sparse",
+        "memory": 0.99,
+    },
+    "a rank was lost that most of the entries had shown": {
+        "options": {
+            "random_state": 0,
+            "rank": 300,
+            "center": "none",
+            "scale": "columns",
+            "outliers": "auto",
+        },
+        "seed": 83294144,
+        "shape": (30, 69),
+        "decay": 1.0,
+        "noise": 0.0025806623959098315,
+        "offset": 4.462421699119627,
+        "seen": 0.6140802135173427,
+        "kind": "float32",
+        "form": "frame",
+        "memory": 0.5,
+        "times": "irregular",
+        "weights": True,
+    },
+    "large columns were predicted worse than by means": {
+        "options": {
+            "random_state": 0,
+            "rank": 1,
+            "center": "none",
+            "scale": "auto",
+            "non_negative": True,
+        },
+        "seed": 1661353534,
+        "shape": (206, 184),
+        "rank": 3,
+        "decay": 1.0,
+        "noise": 2.190968470531492,
+        "spread": 2.1351811873534743,
+        "seen": 0.3918220201633745,
+        "pattern": "power law",
+        "scale": 1e-09,
+    },
+    "nonnegative factors of what is negative": {
+        "options": {
+            "random_state": 0,
+            "rank": 16,
+            "center": "none",
+            "scale": "none",
+            "non_negative": True,
+            "calibrate": 0.2406343691595666,
+        },
+        "seed": 1194764441,
+        "shape": (83, 18),
+        "decay": 3.0,
+        "offset": 37.822881029562616,
+        "spread": 2.5762456590231304,
+        "seen": 0.362051629917791,
+        "pattern": "power law",
+    },
+    "too few held-out entries to speak for ranks": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0, "rank": 1, "center": "auto", "outliers": "auto"},
+        "seed": 1284232720,
+        "shape": (1, 2, 7, 4),
+        "offset": 0.2101839382778679,
+        "seen": 0.4784909944426227,
+        "pattern": "power law",
+        "scale": 1000000.0,
+        "form": "masked",
+    },
+    "a component was three errors of a row": {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "rank": "auto", "center": "columns", "scale": "auto"},
+        "seed": 1904456966,
+        "shape": (12, 14),
+        "rank": 4,
+        "decay": 3.0,
+        "noise": 0.22209924633743264,
+        "offset": 3.9263625690939556,
+        "pattern": "power law",
+        "outliers": 0.19352360674564512,
+        "kind": "float32",
+        "memory": 0.99,
+    },
+    "noise as large as the signal in a small tensor": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0},
+        "seed": 467865602,
+        "shape": (2, 6, 17),
+        "rank": 2,
+        "noise": 0.9936001735600142,
+        "seen": 0.7193567488609718,
+        "pattern": "power law",
+        "outliers": 0.019841185917601846,
+        "duplicates": 2,
+        "kind": "int64",
+        "form": "masked",
+    },
+    "a constant took the place of medians of slices": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0, "rank": 1, "calibrate": 0.11744354528933955},
+        "seed": 1339047705,
+        "shape": (19, 15, 31),
+        "rank": 3,
+        "decay": 1.0,
+        "offset": 7.846641291112753,
+        "seen": 0.6464637224196601,
+        "pattern": "power law",
+        "outliers": 0.08399788354608669,
+        "memory": 0.5,
+        "weights": True,
+    },
+    "a core so small that its inverse overflowed": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 450715869,
+        "shape": (48, 2),
+        "rank": 2,
+        "offset": 3.6692910270019805,
+        "seen": 0.7983154062929195,
+        "pattern": "blocks",
+        "outliers": 0.024696913221932994,
+        "constants": 2,
+        "form": "sparse",
+        "memory": 0.9,
+    },
+    "estimates far outside the range of the data": {
+        "options": {
+            "random_state": 0,
+            "rank": 3,
+            "center": "both",
+            "scale": "none",
+            "outliers": "auto",
+            "smooth": "rows",
+        },
+        "seed": 630161704,
+        "shape": (9, 196),
+        "rank": 3,
+        "decay": 1.0,
+        "noise": 0.005068640787266573,
+        "seen": 0.267427147971779,
+        "pattern": "blocks",
+        "kind": "int64",
+    },
+    "squares of large factors overflowed": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0},
+        "seed": 1543410106,
+        "shape": (13, 37, 15),
+        "rank": 5,
+        "decay": 3.0,
+        "noise": 0.20676256205765886,
+        "offset": 12.944113882010468,
+        "spread": 5.162749165699709,
+        "seen": 0.44899068014128585,
+        "pattern": "power law",
+        "scale": 1e150,
+    },
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_failed_once(name):
     assert verdict(Recipe(**CASES[name]))["failures"] == []
@@ -635,3 +823,57 @@ def test_a_fit_that_misses_what_medians_predict_is_wrong_there():
     missed = np.where(np.arange(200) < 8, 100.0, 0.5)
     assert opinion(missed, pairs, "none", robust=True)
     assert not opinion(np.full(200, 0.5), pairs, "none", robust=True)
+
+
+def test_a_fit_needs_evidence_that_it_is_better_than_means():
+    rng = np.random.default_rng(0)
+    means = rng.chisquare(1, 60)
+    assert objection(0.3 * means, means) == ""
+    assert objection(0.3 * means, means, unit=rng.uniform(0.1, 2, 60)) == ""
+    assert objection(rng.chisquare(1, 60), means) == UNPROVEN
+    assert objection(3 * means, means) == DOUBT
+    # a few entries are enough if there is no error, and one large error is not a reason to doubt
+    assert objection(0 * means[:4], means[:4]) == ""
+    assert objection(np.where(np.arange(60) == 7, 1e3, 0.3 * means), means) == ""
+    # large columns well, small ones badly
+    large = np.arange(60) < 30
+    errors, unit = np.where(large, 0.01, 0.5), np.where(large, 1.0, 0.01)
+    assert objection(errors, np.where(large, 1.0, 0.05), unit) == DOUBT
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"rank": 2}])
+@pytest.mark.parametrize("model", [sg.TensorRobustPCA(), sg.TensorCompletion(outliers="auto")])
+def test_a_robust_tensor_fit_that_is_cut_short_gives_offsets_of_all_modes(options, model):
+    rng = np.random.default_rng(0)
+    shape = (12, 9, 8)
+    truth = np.einsum("iz,jz,kz->ijk", *(rng.standard_normal((n, 2)) for n in shape))
+    for axis, n in enumerate(shape):
+        others = tuple(k for k in range(3) if k != axis)
+        truth = truth + np.expand_dims(6 * rng.standard_normal(n), others)
+    X = truth + 50 * (rng.random(shape) < 0.1)
+    X[rng.random(shape) < 0.3] = np.nan
+    model = clone(model).set_params(max_time=0, random_state=0, **options).fit(X)
+    assert all(b is not None for b in model.offsets_)
+    assert np.std(model.reconstruct() - truth) < 0.3 * np.std(truth)
+    missing = np.isnan(X)
+    assert np.std(model.transform(X)[missing] - truth[missing]) < 0.3 * np.std(truth)
+    assert "offsets alone predict better" in model.status_
+    assert model.outliers_.nnz > 0.8 * np.sum(truth + 40 < X)
+
+
+def test_a_robust_fit_far_off_gives_offsets():
+    recipe = {
+        "estimator": "RobustPCA",
+        "options": {"random_state": 0, "rank": 44, "center": "none", "scale": "none"},
+        "seed": 1650787870,
+        "shape": (71, 44),
+        "rank": 3,
+        "seen": 0.16822495455327122,
+        "outliers": 0.18981313341708575,
+        "kind": "int64",
+        "memory": 0.99,
+    }
+    found = verdict(Recipe(**recipe))
+    assert found["doubted"]
+    assert found["error"] < 2

@@ -31,7 +31,7 @@ from .packing import fingerprint, host, plain
 from .progress import display, report
 from .reading import Kind, check_memory, taken_in
 from .session import Outcome, Session
-from .vouching import DOUBT, UNFINISHED, against, unfinished
+from .vouching import DOUBT, OFFSETS, UNFINISHED, UNPROVEN, against, unfinished
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -250,16 +250,29 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
             raise stopped
 
     def _ended(self, found: Any, data: Any, session: Session) -> Any:
-        """Return the model of a fit; that of offsets, if it did not converge and is no better."""
-        model = self._modelled(found, data)
-        judged = session.outcome.converged or against(model.trail)
-        if judged or not self._no_better(model, data):
-            return model
-        return self._modelled(self._blank(data, UNFINISHED), data)
+        """Return the model of a fit, or that of offsets.
 
-    def _no_better(self, model: Any, data: Any) -> bool:
-        """Whether simple estimates predict better than the model of a fit that was cut short."""
+        These replace a fit that did not converge and is worse than means or offsets, and one that
+        is worse than means and than the offsets.
+        """
+        model = self._modelled(found, data)
+        doubt = against(model.trail)
+        if doubt == DOUBT:
+            simple = self._modelled(self._blank(data, OFFSETS), data)
+            return simple if self._worse(model, simple, data) else model
+        doubt = "" if doubt or session.outcome.converged else self._objection(model, data)
+        if doubt == UNPROVEN:
+            step = {"rank": model.attributes["rank_"], "why": doubt}
+            return replace(model, trail=[*model.trail, step])
+        return self._modelled(self._blank(data, UNFINISHED), data) if doubt else model
+
+    def _worse(self, model: Any, simple: Any, data: Any) -> bool:
+        """Whether a simple model predicts better."""
         return False
+
+    def _objection(self, model: Any, data: Any) -> str:
+        """The objection of some of the entries to the model of a fit that was cut short, or ""."""
+        return ""
 
     def _keeps_model(self, session: Session, again: bool) -> bool:
         """Whether an interrupted fit keeps the previous model.
@@ -355,7 +368,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         doubt = against(trail) if loud else ""
         if doubt:
             # offsets that replace a fit have converged, whether or not the fit did
-            plain = doubt != DOUBT
+            plain = doubt not in (DOUBT, UNPROVEN)
             status = doubt if plain else f"{outcome.status}; {doubt}"
             outcome = replace(outcome, converged=plain or outcome.converged, status=status)
         self.converged_ = outcome.converged

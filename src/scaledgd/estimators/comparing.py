@@ -14,6 +14,9 @@ Array = Any
 OUTER = 0.005
 """Share of the errors, the largest ones, that do not decide."""
 
+MOST = 0.75
+"""Share of the squared errors of others; a model that avoids it is better for certain."""
+
 SEVERAL = 100
 """Number of errors that may settle a comparison before all are known."""
 
@@ -37,6 +40,22 @@ def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
         return False
     less, chance, others = _difference(errors, least)
     return less > max(chance, gain * others)
+
+
+def shown(errors: Array, least: Array, evidence: float = 2.0) -> bool:
+    """Return whether there is evidence that squared errors are smaller than others.
+
+    That they are much smaller is evidence enough. A few large errors do not decide.
+
+    Parameters
+    ----------
+    errors, least : arrays of shape (m,)
+        At the same entries.
+    evidence : float
+        The number of standard errors by which they must be smaller.
+    """
+    less, chance, others = _difference(errors, least)
+    return less > min(evidence * chance, MOST * others)
 
 
 def settled(errors: Array, least: Array) -> bool:

@@ -25,7 +25,7 @@ from .session import Session
 from .timed import SWEEPS as SWEEPS_IN_TIME
 from .timed import Timed, fit_timed
 from .units import column_units
-from .vouching import DOUBT, OFFSETS, middle_errors, own_units, squared
+from .vouching import OFFSETS, middle_errors, objection, own_units, squared
 
 Array = Any
 
@@ -247,7 +247,7 @@ class Contest:
                 self.enter(replace(plan, start="offsets"))
 
     def doubted(self, data: LocalObservations) -> Trail:
-        """Return the trail, with a doubt if means predict better when all columns count equally."""
+        """Return the trail, with a doubt if the winner is not shown to be better than means."""
         if self.session.out_of_time:
             return self.trail
         if self.winner.plan.start == "offsets":
@@ -255,10 +255,10 @@ class Contest:
         unit, count = own_units(data), len(self.winner.parts)
         xp = array_namespace(unit)
         part = xp.concat([test.coordinates[1] for _, test in self.pairs[:count]])
-        share = xp.take((self.unit / unit) ** 2, part)
-        if not better(share * self._means(count), share * self.winner.errors()):
-            return self.trail
-        return [*self.trail, {"rank": table_factors(self.winner.state).rank, "why": DOUBT}]
+        share = xp.take((unit / self.unit) ** 2, part)
+        against = objection(self.winner.errors(), self._means(count), share)
+        rank = table_factors(self.winner.state).rank
+        return [*self.trail, {"rank": rank, "why": against}] if against else self.trail
 
     def _means(self, count: int) -> Array:
         """The squared errors of column means on some of the held-out parts."""

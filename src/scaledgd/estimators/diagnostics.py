@@ -8,8 +8,10 @@ import warnings
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
 from .fitting import degrees
+from .local_observations import LocalObservations
 from .observations import MOST, Observations
 from .packing import host
 from .tucker import degrees as tensor_degrees
@@ -185,6 +187,42 @@ def unjudged(model: Any) -> list[str]:
         return []
     some = "1 observed entry is" if data.size == 1 else f"{data.size} observed entries are"
     return [f"{some} too few to check the estimates on held-out ones"]
+
+
+FAR = 3.0
+"""Multiple of the range of the data beyond which an estimate is far outside."""
+
+SAMPLE = 1000
+"""Number of entries whose estimates are compared with the range of the data."""
+
+FEW_OUTSIDE = 0.005
+"""Share of estimates that may be far outside the range of the data."""
+
+
+def far_outside(model: Any) -> list[str]:
+    """Return how many estimates lie far outside the range of the data, if it is several.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    data = model._model.observations
+    if not isinstance(data, LocalObservations) or not data.size:
+        return []
+    xp, rng = array_namespace(data.y), np.random.default_rng(0)
+    places = (rng.integers(n, size=SAMPLE) for n in data.shape)
+    index = tuple(xp.asarray(i, device=device(data.y)) for i in places)
+    values = host(model._clipped(model._model.at(index))) / data.magnitude()
+    known = data.scaled(data.magnitude()).flat
+    low, high = float(xp.min(known)), float(xp.max(known))
+    middle, half = (low + high) / 2, (high - low) / 2
+    share = float(np.mean(np.abs(values - middle) > FAR * half + 1e-6))
+    if share <= FEW_OUTSIDE:
+        return []
+    return [
+        f"{100 * share:.1f} % of the estimates lie far outside the range of the data: do not rely "
+        "on them; lower the rank, or observe more"
+    ]
 
 
 def _numbers(model: Any) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from .base import LowRankEstimator
 from .dask import as_array, is_frame
 from .diagnostics import (
     DataWarning,
+    far_outside,
     mostly_rejected,
     outvoted,
     too_many_rejected,
@@ -32,7 +33,7 @@ from .plausible import ColumnValues
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .uncertainty import check_level, normal_numbers
-from .vouching import DOUBT, FEWEST, against, unfinished
+from .vouching import DOUBT, FEWEST, OFFSETS, UNPROVEN, against, unfinished
 
 Array = Any
 
@@ -116,11 +117,15 @@ class EntrywiseEstimator(LowRankEstimator):
         ranks = rank if isinstance(rank, tuple) else (rank,) * 2
         model = self._model
         found = undetermined(model.observations, ranks, model.knows_rows, model.in_time)
-        if not rank and model.in_time is None and not unfinished(model.trail):
+        doubt = against(model.trail)
+        none = not rank and model.in_time is None and not unfinished(model.trail)
+        if none or doubt == OFFSETS:
             found.append("the data do not support a low-rank part: the estimate is offsets only")
-        if against(model.trail) == DOUBT:
+        if doubt == DOUBT:
             found.append(f'{DOUBT}: do not rely on it; set rank, center and scale to "auto"')
-        found += unjudged(self)
+        if doubt == UNPROVEN:
+            found.append(f"{UNPROVEN}: there may be too few entries for it, or too much noise")
+        found += unjudged(self) + far_outside(self)
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")

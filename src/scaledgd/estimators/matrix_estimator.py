@@ -32,8 +32,17 @@ from .session import Session, unexplained
 from .timed import LEARN
 from .timed_model import TimedModel
 from .units import robust_column_units, tamed
-from .vouching import middle_errors, own_units, rows_in_part, squared
+from .vouching import DOUBT, Pairs, middle_errors, objection, own_units, rows_in_part, squared
 from .wishes import Wishes
+
+
+def _row_errors(model: MatrixModel, pairs: Pairs, unit: Any) -> Any:
+    """Squared errors of a model at entries of rows, solved from the others."""
+    values = [model.rows_at(fit, test.coordinates) for fit, test in pairs]
+    tests = [test for _, test in pairs]
+    errors = [squared(*each, unit) for each in zip(tests, values, strict=True)]
+    return array_namespace(unit).concat(errors)
+
 
 SMOOTH = ("auto", "none", "rows", "columns")
 
@@ -279,19 +288,24 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         reading = Reading(size, choice, known, [{"rank": F.rank, "why": why}])
         return TableFit.of_iterate(state, reading, data, robust, plain)
 
-    def _no_better(self, model: MatrixModel, data: LocalObservations) -> bool:
+    def _objection(self, model: MatrixModel, data: LocalObservations) -> str:
         if not model.attributes["rank_"] and model.in_time is None:
-            return True  # nothing was found yet
-        pairs, xp = rows_in_part(data), array_namespace(data.y)
+            return DOUBT  # nothing was found yet
+        pairs = rows_in_part(data)
         if not pairs:
-            return False
+            return ""
         robust = self._outliers() is not None
         unit = robust_column_units(data).scale if robust else own_units(data)
-        values = [model.rows_at(fit, test.coordinates) for fit, test in pairs]
-        tests = [test for _, test in pairs]
-        errors = xp.concat([squared(*each, unit) for each in zip(tests, values, strict=True)])
-        means = middle_errors(pairs, unit, robust)
-        return better(bounded(means), bounded(errors)) if robust else better(means, errors)
+        both = _row_errors(model, pairs, unit), middle_errors(pairs, unit, robust)
+        return objection(*(map(bounded, both) if robust else both))
+
+    def _worse(self, model: MatrixModel, simple: MatrixModel, data: LocalObservations) -> bool:
+        # other fits were compared with offsets, or have the penalty that was asked for
+        pairs = rows_in_part(data) if self._outliers() is not None else []
+        if not pairs:
+            return False
+        unit = robust_column_units(data).scale
+        return better(*(_row_errors(each, pairs, unit) for each in (simple, model)))
 
     def _modelled(self, fit: TableFit, data: LocalObservations) -> MatrixModel:
         outliers = self._outliers()

@@ -85,10 +85,10 @@ class TableFit:
         return cls(reading, state, getattr(state.problem, "ridge", None), limit)
 
 
-def doubted(fit: TableFit) -> TableFit:
+def doubted(fit: TableFit, why: str = DOUBT) -> TableFit:
     """Return a fit whose trail says that it should not be trusted."""
     reading = fit.reading
-    trail = [*reading.trail, {"rank": table_factors(fit.state).rank, "why": DOUBT}]
+    trail = [*reading.trail, {"rank": table_factors(fit.state).rank, "why": why}]
     return replace(fit, reading=replace(reading, trail=trail))
 
 

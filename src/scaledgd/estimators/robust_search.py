@@ -30,7 +30,7 @@ from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
 from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import Units, robust_column_units, unlike_columns
-from .vouching import MEDIANS, determinable, middle_errors, parts_of, squared
+from .vouching import DOUBT, MEDIANS, determinable, middle_errors, objection, parts_of, squared
 from .wishes import Wishes
 
 Array = Any
@@ -44,7 +44,7 @@ JUDGED = 100_000
 ENOUGH = 60
 """Number of held-out entries that is enough to judge a fit."""
 
-DOUBTFUL = 0.5
+DOUBTFUL = 0.1
 """Share of the squared errors of medians above which a fit has little predictive value."""
 
 SMALL = 20_000
@@ -102,11 +102,9 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     timed = part.in_time(session, data, found, modes[0]) if modes else None
     if timed is not None:
         return timed
-    if not part.useless:
-        return found
-    if _by_columns(wishes):
+    if part.against == DOUBT and _by_columns(wishes):
         return _medians_alone(data)
-    return doubted(found)
+    return doubted(found, part.against) if part.against else found
 
 
 def _by_columns(wishes: Wishes) -> bool:
@@ -180,9 +178,9 @@ class _Part:
         return float(xp.mean(self.errors)) > DOUBTFUL * float(xp.mean(self.medians))
 
     @property
-    def useless(self) -> bool:
-        """Whether medians predict better."""
-        return better(self.medians, self.errors)
+    def against(self) -> str:
+        """The objection of held-out entries, or ""."""
+        return objection(self.errors, self.medians)
 
     def no_better(
         self,
@@ -194,14 +192,17 @@ class _Part:
         seed: int,
     ) -> TableFit:
         """Return a fit to all entries that explains them no worse than the fit to most of them."""
-        free = degrees(table_factors(self.found.state).rank, data.shape)
-        if session.out_of_time or not all(map(_has_posterior, (self.found, whole))):
-            return whole
-        before = self.explained(data, whole)
-        if self.explained(data, self.found) <= before + free:
+        rank = table_factors(self.found.state).rank
+        free, before = degrees(rank, data.shape), self.explained(data, whole)
+        if session.out_of_time or self.explained(data, self.found) <= before + free:
             return whole
         outcome = session.outcome.copy()
-        again = _by_student(session, data, wishes, most, seed, self.found)
+        if all(map(_has_posterior, (self.found, whole))):
+            again = _by_student(session, data, wishes, most, seed, self.found)
+        elif rank:
+            again = _plain(session, data, replace(wishes, rank=rank), rank, seed)
+        else:
+            return whole
         if self.explained(data, again) > before + free:
             return again
         session.outcome.become(outcome)
@@ -255,14 +256,14 @@ class _Part:
         first = self.errors[: errors.shape[0]]
         if session.out_of_time or not better(errors, first):
             return None
-        useless = better(self.medians[: errors.shape[0]], errors)
+        against = objection(errors, self.medians[: errors.shape[0]])
         reading, state, scaled = _without_offsets(whole, data)
         timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
         noise = timed.model.noise
         threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
         found = TableFit(replace(reading, trail=trail), state, None, threshold, timed)
-        return doubted(found) if useless else found
+        return doubted(found, against) if against else found
 
 
 def _has_posterior(found: TableFit) -> bool:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from array_api_compat import array_namespace
 
+from ..factors import Bordered
 from ..state import State
 from .choosing import LARGE, choose
-from .comparing import better
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .joint import noise_share
 from .local_observations import LocalObservations
@@ -21,8 +21,11 @@ from .scaling import table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
-from .vouching import determinable, middle_errors, own_units, parts_of, squared
+from .vouching import DOUBT, determinable, middle_errors, objection, own_units, parts_of, squared
 from .wishes import Wishes
+
+CLEARLY = 0.9
+"""Share of the residual of a fit below which that of another one is clearly smaller."""
 
 
 def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> TableFit:
@@ -113,28 +116,66 @@ def _judged_penalty(
     found = _penalised(session, data, plan, wishes, report=True)
     # a rank that was given, or chosen by other fits, is judged at the end
     pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
-    unit, errors = own_units(data), []
+    unit, errors, parts = own_units(data), [], []
     for fit, test in pairs:
         part = _penalised(session.apart(1e-4, 100), fit, plan, wishes)
         values = part.reading.values(table_factors(part.state), test.coordinates)
         errors.append(squared(test, values, unit))
+        parts.append(table_factors(part.state))
     if session.out_of_time or not errors:
         return found
-    if not better(middle_errors(pairs, unit), array_namespace(unit).concat(errors)):
-        return found
-    if wishes.rank is None and plan.rank > 1:
+    found = _no_worse(session, data, plan, wishes, found, parts)
+    xp = array_namespace(unit)
+    own = xp.concat([xp.take(unit, test.coordinates[1]) for _, test in pairs])
+    share = (own / xp.max(own)) ** 2
+    against = objection(share * xp.concat(errors), share * middle_errors(pairs, unit), share)
+    if against == DOUBT and wishes.rank is None and plan.rank > 1:
         # it was chosen by fits with another penalty
         why = {"rank": plan.rank // 3, "why": "a larger one predicts worse than column means"}
         less = replace(plan, rank=max(1, plan.rank // 3), trail=[*plan.trail, why])
         return _judged_penalty(session, data, less, wishes, seed)
-    return doubted(found)
+    return doubted(found, against) if against else found
+
+
+def _no_worse(
+    session: Session,
+    data: LocalObservations,
+    plan: Plan,
+    wishes: Wishes,
+    found: TableFit,
+    parts: list[Bordered],
+) -> TableFit:
+    """Return a fit that explains the entries no worse than fits to most of them do.
+
+    Other starts may lead elsewhere, and held-out entries judge where those lead.
+    """
+    problem = found.reading.apply(data).problem()
+
+    def left(F: Bordered) -> float:
+        return float(problem.linearize(F).value)
+
+    best, before = min(parts, key=left), left(table_factors(found.state))
+    if left(best) > CLEARLY * before or session.out_of_time:
+        return found
+    outcome = session.outcome.copy()
+    again = _penalised(session, data, plan, wishes, report=True, start=best)
+    if left(table_factors(again.state)) < before:
+        return again
+    session.outcome.become(outcome)
+    return found
 
 
 def _penalised(
-    session: Session, data: LocalObservations, plan: Plan, wishes: Wishes, report: bool = False
+    session: Session,
+    data: LocalObservations,
+    plan: Plan,
+    wishes: Wishes,
+    report: bool = False,
+    start: Bordered | None = None,
 ) -> TableFit:
     """Fit a rank with a given ridge, or with nonnegative factors."""
     reading, scaled, blank = plan.prepared(data)
+    blank = blank if start is None else start
     session = session.with_reading(reading if report else None)
     if wishes.ridge is not None:
         return TableFit(reading, *fit_ridge(session, scaled, blank, plan.rank, wishes.ridge))

@@ -45,12 +45,15 @@ class Asked:
         The offsets that may be chosen, simple ones first.
     outliers : None, "auto" or a fraction
     ridge : float, optional
+    offsets : str
+        Those that may replace the fit.
     """
 
     ranks: Ranks
     centers: tuple[str, ...] = ("none",)
     outliers: Outliers | None = None
     ridge: float | None = None
+    offsets: str = "none"
 
 
 def fit_given(
@@ -81,7 +84,7 @@ def fit_given(
         return _with_offsets(session.with_reading(own), data, own, asked, first)
 
     found = with_center(asked.centers[0], start)
-    robust, last = asked.outliers is not None, asked.centers[-1]
+    robust, last = asked.outliers is not None, asked.offsets
     part = None
     if not session.out_of_time:
         part = judged_by(data, asked.ranks, found[0].noise, seed, robust)

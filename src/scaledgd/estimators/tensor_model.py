@@ -27,6 +27,9 @@ Offsets = tuple[Array | None, ...]
 BEYOND = 25.0
 """Multiple of the noise beyond which slices that are solved again disagree with the fit."""
 
+FEW = 3
+"""Number of entries that a slice needs for their median to be meaningful."""
+
 
 @dataclass(frozen=True, eq=False)
 class TensorReading:
@@ -77,16 +80,29 @@ class TensorReading:
         return TensorFit(spectra(F)[0], noise, threshold(state) if robust else None)
 
 
-def centred(data: Observations, center: str) -> Offsets:
-    """Return additive offsets of the slices of some modes, found by alternating means."""
+def centred(data: Observations, center: str, robust: bool = False) -> Offsets:
+    """Return additive offsets of the slices of some modes, by alternating means or medians."""
     d = len(data.shape)
-    modes = {"none": (), "rows": (0,), "columns": tuple(range(1, d)), "both": tuple(range(d))}
+    every = {"none": (), "rows": (0,), "columns": tuple(range(1, d)), "both": tuple(range(d))}
+    modes: Any = every[center]
+    if robust:  # the result depends on the order: slices with many entries first
+        modes = sorted(modes, key=lambda mode: data.shape[mode])
     offsets: list[Array | None] = [None] * d
     for _ in range(20 if center != "none" else 0):
-        for mode in modes[center]:
+        for mode in modes:
             offsets[mode] = None
-            offsets[mode] = data.shifted(tuple(offsets)).means(mode, extra=1)
+            left = data.shifted(tuple(offsets))
+            offsets[mode] = slice_medians(left, mode) if robust else left.means(mode, extra=1)
     return tuple(offsets)
+
+
+def slice_medians(data: Observations, mode: int) -> Array:
+    """Return the medians of the slices of a mode; if entries are few, that of the medians."""
+    found, known = data.medians(mode), data.counts(mode) >= FEW
+    xp = array_namespace(found)
+    some = xp.sort(found[known])
+    typical = some[some.shape[0] // 2] if some.shape[0] else 0.0
+    return xp.where(known, found, typical + 0 * found)
 
 
 def slice_sizes(data: LocalObservations, level: float) -> Array:
@@ -237,7 +253,9 @@ class TensorModel(EntrywiseModel):
                 for _ in range(2):
                     F = F.moved(0, -problem.block_step(F, 0, ridge))
             if self.own_offset:
-                own = own + shifted.residual(F).means(0, extra=1)
+                left = shifted.residual(F)
+                robust = self.threshold is not None
+                own = own + (slice_medians(left, 0) if robust else left.means(0, extra=1))
         if self.level is not None:
             F = F.with_blocks((F.factors[0] * sizes[:, None], *F.blocks[1:]))
         return F, own

@@ -15,7 +15,7 @@ from .local_observations import LocalObservations
 from .observations import MULTIPLE
 from .tensor_model import TensorReading, centred
 from .tucker import PLENTY, TensorFit, degrees, possible
-from .vouching import DOUBT, OFFSETS, Pairs, middles
+from .vouching import OFFSETS, Pairs, middles, objection
 
 Array = Any
 
@@ -57,7 +57,7 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
         return OFFSETS
     # slices of the last mode may have different units, so all count equally
     unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
-    return DOUBT if better(means, errors) or better(means / unit, errors / unit) else ""
+    return objection(errors, means, unit)
 
 
 def _own_squares(fit: LocalObservations, test: LocalObservations) -> Array:
@@ -85,7 +85,7 @@ def _offset_errors(
     fit: LocalObservations, test: LocalObservations, center: str, robust: bool
 ) -> Array:
     """Squared errors of offsets alone."""
-    offsets = centred(fit, center)
+    offsets = centred(fit, center, robust)
     off = test.shifted(offsets).flat
     if center == "none":
         off = off - _typical(fit, robust)
@@ -113,7 +113,7 @@ def offsets_alone(
     why : str
     """
     xp = array_namespace(data.y)
-    offsets, ones = centred(data, center), (1,) * len(data.shape)
+    offsets, ones = centred(data, center, robust), (1,) * len(data.shape)
     trail = [*reading.trail, {"rank": ones, "why": why}]
     reading = TensorReading(reading.size, offsets, trail, center)
     left = data.shifted(offsets)

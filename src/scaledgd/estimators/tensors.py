@@ -26,7 +26,7 @@ from .tensor_search import fit_auto
 from .tensor_vouching import offsets_alone, opinion
 from .tensor_ways import ended
 from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible, spectra
-from .vouching import OFFSETS, against, rows_in_part
+from .vouching import OFFSETS, against, rows_in_part, unfinished
 
 Array = Any
 
@@ -199,7 +199,7 @@ class _TensorEstimator(EntrywiseEstimator):
                 assert bound is not None
                 ranks, start = possible(tuple(map(min, ranks, bound)), data.shape), None
         reading = replace(reading, trail=trail)
-        asked = Asked(ranks, centers, outliers, ridge)
+        asked = Asked(ranks, centers, outliers, ridge, self._offsets)
         return fit_given(session, normal, reading, asked, start, seed)
 
     def _salvaged(
@@ -221,17 +221,17 @@ class _TensorEstimator(EntrywiseEstimator):
         normal, size = self._normalised(data)
         reading = TensorReading(size, (None,) * len(data.shape))
         robust = self._outliers() is not None
-        return offsets_alone(normal, reading, self._centers[-1], robust, why)
+        return offsets_alone(normal, reading, self._offsets, robust, why)
 
-    def _no_better(self, model: TensorModel, data: LocalObservations) -> bool:
+    def _objection(self, model: TensorModel, data: LocalObservations) -> str:
         pairs, xp = rows_in_part(data), array_namespace(data.y)
         if not pairs:
-            return False
+            return ""
         off = [test.flat - model.rows_at(fit, test.coordinates) for fit, test in pairs]
         errors = xp.concat([(x / model.size) ** 2 for x in off])
         scaled = [(fit.scaled(model.size), test.scaled(model.size)) for fit, test in pairs]
         robust = self._outliers() is not None
-        return opinion(errors, scaled, self._centers[-1], robust) != ""
+        return opinion(errors, scaled, self._offsets, robust)
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations
@@ -247,6 +247,11 @@ class _TensorEstimator(EntrywiseEstimator):
         return ("none",) if self._outliers() is not None else ("none", "both")
 
     @property
+    def _offsets(self) -> str:
+        """The offsets that may replace a fit."""
+        return "both" if self.center == "auto" else str(self.center)
+
+    @property
     def _scales(self) -> tuple[str, ...]:
         return ("none", "rows") if self.scale == "auto" else ("none",)
 
@@ -255,8 +260,8 @@ class _TensorEstimator(EntrywiseEstimator):
         if not self.__sklearn_is_fitted__() or not (again or self.warm_start):
             return False
         model = self._model
-        if model.slices:
-            return False  # a variational model determines its size again
+        if model.slices or against(model.trail) == OFFSETS or unfinished(model.trail):
+            return False  # a variational model determines its size again, offsets have none
         return bool(
             model.factors.shape[1:] == data.shape[1:]
             and ranks in (None, model.factors.ranks)
@@ -268,8 +273,6 @@ class _TensorEstimator(EntrywiseEstimator):
 
     def _diagnosed(self) -> list[str]:
         data, found = self._model.observations, super()._diagnosed()
-        if against(self._model.trail) == OFFSETS:
-            found.append("the data do not support a low-rank part: the estimate is offsets only")
         if data.size < degrees(self.rank_, data.shape):
             found.append("there are fewer observations than degrees of freedom")
         return found

@@ -111,14 +111,15 @@ class Spread:
         return math.sqrt(self.noise) * xp.concat(found)
 
     def _width(self, mode: int) -> int:
-        return int(self.factors.design(mode).gram().shape[0])
+        return int(self.factors.design(mode).width)
 
     def _grams(self, mode: int, data: LocalObservations, ridge: Any = None) -> Any:
         """Batches of the rows of a mode, and their systems in coordinates that orthonormalise v."""
         xp = array_namespace(data.y)
         plain = self.factors.design(mode)
-        # squares of huge numbers overflow
-        size = float(xp.max(xp.abs(plain.arrays[0]))) or 1.0
+        # squares of huge numbers overflow, and so does one over the smallest
+        size = float(xp.max(xp.abs(plain.arrays[0])))
+        size = size if size > smallest(data.y) else 1.0
         whole = identity(plain.width, like=plain.arrays[0]) / size
         T = whitening(plain.transformed(whole).gram()) / size
         design, q = plain.transformed(T), T.shape[0]

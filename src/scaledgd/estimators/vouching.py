@@ -7,6 +7,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from .comparing import better, shown
 from .local_observations import LocalObservations
 from .observations import Observations
 
@@ -16,6 +17,9 @@ Pairs = list[tuple[LocalObservations, LocalObservations]]
 
 DOUBT = "column means predict held-out entries better than this fit"
 """What the trail says about a fit that is returned although it should not be trusted."""
+
+UNPROVEN = "held-out entries do not show that this fit predicts better than column means or medians"
+"""What it says about a fit that is returned although nothing speaks for it."""
 
 OFFSETS = "offsets alone predict held-out entries better"
 """What it says about offsets that replace a fit."""
@@ -29,6 +33,9 @@ UNFINISHED = "offsets alone predict better than the fit so far, and are used ins
 FEWEST = 20
 """Number of entries below which none are held out."""
 
+EVIDENCE = 2.0
+"""Standard errors by which a fit must predict better than means."""
+
 SEVERAL = 600
 """Smallest number of held-out entries."""
 
@@ -40,8 +47,27 @@ def unfinished(trail: Trail) -> bool:
 
 def against(trail: Trail) -> str:
     """Return the objection in the trail of a fit, or ""."""
-    found = [str(step["why"]) for step in trail if step.get("why") in (DOUBT, OFFSETS, MEDIANS)]
+    objections = (DOUBT, UNPROVEN, OFFSETS, MEDIANS)
+    found = [str(step["why"]) for step in trail if step.get("why") in objections]
     return found[-1] if found else ""
+
+
+def objection(errors: Array, means: Array, unit: Array | None = None) -> str:
+    """Return the objection of held-out entries to a fit, or "" if they speak for it.
+
+    Parameters
+    ----------
+    errors, means : arrays of shape (m,)
+        Squared errors of the fit and of column means (or medians) at the same entries.
+    unit : array of shape (m,), optional
+        Squared units in which small columns count as much as large ones. The fit should be better
+        in these, too, though they may consist of noise.
+    """
+    both = [(errors, means)] + ([] if unit is None else [(errors / unit, means / unit)])
+    if any(better(simple, fitted) for fitted, simple in both):
+        return DOUBT
+    known = all(shown(*each, 0 if k else EVIDENCE) for k, each in enumerate(both))
+    return "" if known else UNPROVEN
 
 
 def middles(data: LocalObservations, robust: bool = False) -> Array:
