@@ -209,6 +209,7 @@ template <class T> struct Table {
 struct Kernels {
     Table<double> doubles;
     Table<float> floats;
+    int64_t bytes;                                // of a vector
 };
 // Compiled once for every instruction set.
 namespace baseline { Kernels kernels(); }
