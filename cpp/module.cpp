@@ -536,10 +536,8 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         }
     };
     // a few entries usually show that all is one part, or leave short paths for the others
-    for (int64_t stride : {61, 7, 1}) {
-        for (int64_t e = 0; e < m; e += stride) join(e);
-        if (count == 1 && seen == offset.back()) break;
-    }
+    for (int64_t stride : {61, 7, 1})
+        for (int64_t e = 0; e < m && !(count == 1 && seen == offset.back()); e += stride) join(e);
     return count;
 }
 
@@ -1238,13 +1236,17 @@ template <class T> nb::tuple row_moments(const Sorted& entries, const In<T, 1>& 
         constexpr int lanes = 4;  // independent sums, which do not wait for one another
         for (int64_t i = a; i < b; ++i) {
             const int64_t begin = side.starts[i], end = side.starts[i + 1];
-            double sums[lanes] = {}, mean = 0;
-            for (int64_t e = begin; e < end; ++e) sums[e % lanes] += double(from[e]);
-            if (end > begin) mean = std::accumulate(sums, sums + lanes, 0.0) / double(end - begin);
-            std::fill(sums, sums + lanes, 0.0);
-            for (int64_t e = begin; e < end; ++e) sums[e % lanes] += (double(from[e]) - mean) * (double(from[e]) - mean);
+            auto sum = [&](auto term) {
+                double sums[lanes] = {};
+                int64_t e = begin;
+                for (; e + lanes <= end; e += lanes)
+                    for (int k = 0; k < lanes; ++k) sums[k] += term(double(from[e + k]));
+                for (int k = 0; e < end; ++k, ++e) sums[k] += term(double(from[e]));
+                return std::accumulate(sums, sums + lanes, 0.0);
+            };
+            const double mean = end > begin ? sum([](double x) { return x; }) / double(end - begin) : 0;
             means[i] = T(mean);
-            squares[i] = T(std::accumulate(sums, sums + lanes, 0.0));
+            squares[i] = T(sum([mean](double x) { return (x - mean) * (x - mean); }));
         }
     });
     return nb::make_tuple(first, second);
@@ -1329,9 +1331,16 @@ NB_MODULE(_compiled, m) {
 #ifndef _WIN32
     pthread_atfork(nullptr, nullptr, start_anew);
 #endif
-    nb::class_<Sorted>(m, "Sorted").def_ro("size", &Sorted::m).def_prop_ro("as_measured", [](const Sorted& s) { return s.position.empty(); }).def_prop_ro("rows", [](const Sorted& s) {
-        return int64_t(s.starts.size()) - 1;
-    });
+    nb::class_<Sorted>(m, "Sorted")
+        .def_ro("size", &Sorted::m)
+        .def_prop_ro("as_measured", [](const Sorted& s) { return s.position.empty(); })
+        .def_prop_ro("rows", [](const Sorted& s) { return int64_t(s.starts.size()) - 1; })
+        .def("counts", [](const Sorted& s) {
+            int64_t* count;
+            auto found = made<int64_t>({s.starts.size() - 1}, &count);
+            for (size_t i = 0; i + 1 < s.starts.size(); ++i) count[i] = s.starts[i + 1] - s.starts[i];
+            return found;
+        });
     m.def("sorted", sorted);
     m.def("rejected", rejected);
     m.def("nothing", nothing);

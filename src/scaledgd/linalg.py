@@ -214,7 +214,7 @@ def whitening(G: Array) -> Array:
         return G
     values, vectors = xp.linalg.eigh(G)
     seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
-    root = xp.where(seen, 1 / xp.sqrt(xp.where(seen, values, xp.ones_like(values))), 0 * values)
+    root = xp.astype(seen, values.dtype) / xp.sqrt(xp.where(seen, values, xp.ones_like(values)))
     return vectors * xp.astype(root, G.dtype)[None, :]
 
 
