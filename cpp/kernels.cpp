@@ -1153,7 +1153,7 @@ inline void strips(const Dense<T>& p, const T* x, int64_t i, int64_t j, Strip<T,
     const T *Y = p.Y + i * n2 + j, *row = p.Rt + j;
     for (int n = 0; n < N; ++n)
         for (int a = 0; a < A; ++a) r[n].lanes[a] = -load(Y + n * n2 + a * W);
-    for (int64_t k = 0; k < q; ++k, row += n2)
+    for (int64_t k = 0; k < q; ++k, row += p.stride)
         for (int a = 0; a < A; ++a) {
             const vec<T> v = load(row + a * W);
             for (int n = 0; n < N; ++n) r[n].lanes[a] += x[n * q + k] * v;
@@ -1169,7 +1169,7 @@ template <class T>
 inline T single(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
     if (p.kept && !p.kept[i * p.n2 + j]) return 0;
     T r = -p.Y[i * p.n2 + j];
-    for (int64_t k = 0; k < p.q; ++k) r += x[k] * p.Rt[k * p.n2 + j];
+    for (int64_t k = 0; k < p.q; ++k) r += x[k] * p.Rt[k * p.stride + j];
     return r;
 }
 
@@ -1194,7 +1194,7 @@ double some_rows(const Dense<T>& p, int64_t i, vec<T>* sums) {
         }
         if (!p.by_rows) return;
         const T* row = p.Rt + j;
-        for (int64_t k = 0; k < q; ++k, row += n2) {
+        for (int64_t k = 0; k < q; ++k, row += p.stride) {
             vec<T> part[N][A];
             for (int a = 0; a < A; ++a) {
                 const vec<T> v = load(row + a * W);
@@ -1213,7 +1213,7 @@ double some_rows(const Dense<T>& p, int64_t i, vec<T>* sums) {
             const T r = single(p, x + n * q, i + n, j);
             rest += double(r) * double(r);
             if (p.residual) p.residual[(i + n) * n2 + j] = r;
-            for (int64_t k = 0; p.by_rows && k < q; ++k) sums[n * q + k][0] += r * p.Rt[k * n2 + j];
+            for (int64_t k = 0; p.by_rows && k < q; ++k) sums[n * q + k][0] += r * p.Rt[k * p.stride + j];
         }
         squares += double(add(square[n])) + rest;
         for (int64_t k = 0; p.by_rows && k < q; ++k) p.by_rows[(i + n) * q + k] = add(sums[n * q + k]);
@@ -1389,12 +1389,45 @@ void solve_one(double* S, int64_t q, double* g) {
     }
 }
 
+// The next number towards zero.
+inline double less(double x) { return __builtin_nextafter(x, 0.0); }
+inline float less(float x) { return __builtin_nextafterf(x, 0.0f); }
+
+// Zero the numbers whose sizes exceed a limit, and return how many they are; `out` has their places.
+template <class T>
+int64_t reject(const T* size, int64_t n, double limit, T* r, int32_t* out) {
+    int64_t j = 0, count = 0;
+#ifdef __AVX512VL__
+    constexpr int64_t W = Lanes<T>::count;
+    T most = T(limit);
+    if (double(most) > limit) most = less(most);
+    const __m512i steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    for (; j + W <= n; j += W) {
+        const vec<T> s = load(size + j), v = load(r + j);
+        const auto kept = reaches(s, vec<T>{} + most);
+        store(r + j, s <= most ? v : vec<T>{});
+        const __mmask16 others = decltype(kept)(~kept);
+        const __m512i places = _mm512_maskz_compress_epi32(others, _mm512_add_epi32(_mm512_set1_epi32(int32_t(j)), steps));
+        if (W == 8) _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + count), _mm512_castsi512_si256(places));
+        else _mm512_storeu_si512(out + count, places);
+        count += __builtin_popcount(others);
+    }
+#endif
+    for (; j < n; ++j) {  // without a branch, which nobody could predict
+        out[count] = int32_t(j);
+        const bool kept = double(size[j]) <= limit;
+        r[j] = kept ? r[j] : T(0);
+        count += !kept;
+    }
+    return count;
+}
+
 template <class T>
 void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
     constexpr int64_t W = Lanes<T>::count;
     const int64_t q = p.q, qp = p.qp, n = p.n2;
     Dense<T> d;
-    d.n2 = n, d.q = q, d.Rt = p.Rt, d.Y = p.Y;
+    d.n2 = n, d.q = q, d.Rt = p.Rt, d.stride = p.stride, d.Y = p.Y;
     Scratch<T> memory;
     T* r = memory.at_least(4 * n + 32 + BLOCK * qp + q);
     T *size = r + n, *room = size + n, *v = room + 2 * n + 32, *x = v + BLOCK * qp;
@@ -1436,13 +1469,7 @@ void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
                 const double less = limit >= 0 && p.fall * limit < scale ? p.fall * limit : scale;
                 limit = less > p.floor ? less : p.floor;
             }
-            int64_t count = 0;
-            for (int64_t j = 0; j < n; ++j) {  // without a branch, which nobody could predict
-                out[count] = int32_t(j);
-                const bool kept = double(size[j]) <= limit;
-                r[j] = kept ? r[j] : T(0);
-                count += !kept;
-            }
+            const int64_t count = reject(size, n, limit, r, out);
             if (count == had && limit <= p.floor && std::memcmp(out, before, count * sizeof(int32_t)) == 0) break;
             std::memset(G, 0, qp * qp * sizeof(double));
             for (int64_t from = 0; from < count; from += BLOCK) {
@@ -1455,7 +1482,7 @@ void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
             double largest = 0;
             for (int64_t k = 0; k < q; ++k) {
                 vec<T> even = {}, odd = {};
-                const T* row = p.Rt + k * n;
+                const T* row = p.Rt + k * p.stride;
                 int64_t j = 0;
                 for (; j + 2 * W <= n; j += 2 * W) {
                     even += load(r + j) * load(row + j);

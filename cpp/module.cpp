@@ -416,6 +416,18 @@ template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
     return result;
 }
 
+// Which of eight bytes are zero: ones in these bytes; the bits of one byte; and their number.
+constexpr uint64_t ONES = 0x0101010101010101;
+inline uint64_t zeros(const uint8_t* bytes) {
+    constexpr uint64_t low = 0x7f * ONES;
+    uint64_t x;
+    std::memcpy(&x, bytes, sizeof(x));
+    if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) x = __builtin_bswap64(x);  // the first byte is the lowest
+    return ~(((x & low) + low) | x) >> 7 & ONES;
+}
+inline uint64_t bits(uint64_t zeros) { return zeros * 0x0102040810204080 >> 56; }
+inline int64_t number(uint64_t zeros) { return int64_t(zeros * ONES >> 56); }
+
 // The entries that a mask rejects, sorted by rows or by columns.
 std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     const int64_t n1 = kept.shape(0), n2 = kept.shape(1);
@@ -427,8 +439,13 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     std::vector<int64_t> starts(n1 + 1, 0);
     const Pieces pieces(n1, n1 * n2 * 8);
     share(pieces.count, [&](int64_t piece) {
-        for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i)
-            starts[i + 1] = std::count(mask + i * n2, mask + (i + 1) * n2, uint8_t(0));
+        for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i) {
+            const uint8_t* row = mask + i * n2;
+            int64_t count = 0, j = 0;
+            for (; j + 8 <= n2; j += 8) count += number(zeros(row + j));
+            for (; j < n2; ++j) count += !row[j];
+            starts[i + 1] = count;
+        }
     });
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     const int64_t m = starts.back();
@@ -437,8 +454,13 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
         std::vector<int32_t> found(n2 + 1);
         for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i) {
             const uint8_t* row = mask + i * n2;
-            int64_t count = 0;
-            for (int64_t j = 0; j < n2; ++j) {  // without a branch, which nobody could predict
+            int64_t count = 0, j = 0;
+            for (; j + 64 <= n2; j += 64) {
+                uint64_t left = 0;
+                for (int k = 0; k < 64; k += 8) left |= bits(zeros(row + j + k)) << k;
+                for (; left; left &= left - 1) found[count++] = int32_t(j + __builtin_ctzll(left));
+            }
+            for (; j < n2; ++j) {  // without a branch, which nobody could predict
                 found[count] = int32_t(j);
                 count += !row[j];
             }
@@ -944,7 +966,8 @@ nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, option
     demand(int64_t(L.shape(0)) == p.n1 && int64_t(Rt.shape(1)) == p.n2 && int64_t(Rt.shape(0)) == p.q,
            "L and R do not fit Y");
     demand(!kept || kept->size() == Y.size(), "kept does not fit Y");
-    p.L = L.data(), p.Rt = Rt.data(), p.Y = Y.data();
+    const Padded<T> columns(Rt.data(), p.q, p.n2);
+    p.L = L.data(), p.Rt = columns.data, p.stride = columns.width, p.Y = Y.data();
     p.kept = kept ? kept->data() : nullptr;
     nb::object residual = nb::none(), sums = nb::none();
     if (residuals) residual = nb::cast(made<T>({Y.shape(0), Y.shape(1)}, &p.residual));
@@ -974,7 +997,8 @@ Out<T> cleaned_rows(const In<T, 2>& Y, const In<T, 2>& Rt, const In<T, 2>& turn,
     std::vector<T> table_(n2 * p.qp, T(0));
     for (size_t k = 0; k < q; ++k)
         for (size_t j = 0; j < n2; ++j) table_[j * p.qp + k] = Rt.data()[k * n2 + j];
-    p.Y = Y.data(), p.Rt = Rt.data(), p.table = table_.data(), p.turn = turn.data(), p.whole = whole.data();
+    const Padded<T> columns(Rt.data(), p.q, p.n2);
+    p.Y = Y.data(), p.Rt = columns.data, p.stride = columns.width, p.table = table_.data(), p.turn = turn.data(), p.whole = whole.data();
     p.ridge = ridge ? ridge->data() : nullptr;
     p.floor = floor, p.multiple = multiple, p.fall = fall, p.jitter = jitter, p.rounds = rounds;
     auto result = made<T>({n1, q}, &p.solved);
