@@ -15,10 +15,15 @@ namespace {
 
 using namespace scaledgd;
 
+#ifdef __AVX512VL__
+constexpr int64_t BYTES = 64;  // of a vector
+#else
+constexpr int64_t BYTES = 32;
+#endif
 template <class T> struct Lanes {
-    typedef T type __attribute__((vector_size(32)));
-    typedef T loose __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
-    static constexpr int64_t count = 32 / sizeof(T);
+    typedef T type __attribute__((vector_size(BYTES)));
+    typedef T loose __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+    static constexpr int64_t count = BYTES / sizeof(T);
 };
 template <class T> using vec = typename Lanes<T>::type;
 
@@ -29,11 +34,13 @@ template <class T> inline void store(T* p, vec<T> v) {
     *reinterpret_cast<typename Lanes<T>::loose*>(p) = v;
 }
 inline vec<double> load_floats(const float* p, double) {
-    typedef float half __attribute__((vector_size(16), aligned(4), may_alias));
+    typedef float half __attribute__((vector_size(BYTES / 2), aligned(4), may_alias));
     return __builtin_convertvector(*reinterpret_cast<const half*>(p), vec<double>);
 }
 inline vec<float> load_floats(const float* p, float) { return load(p); }
-// The sum of all lanes, in each of them: neighbours first, then pairs, then halves.
+// The sum of all lanes: halves first if there are 64 bytes, then neighbours, pairs, and halves.
+typedef double four __attribute__((vector_size(32)));
+typedef float eight __attribute__((vector_size(32)));
 #ifdef __clang__
 #define TURNED(v, T, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
 #else
@@ -41,17 +48,34 @@ typedef int64_t places_of_double __attribute__((vector_size(32)));
 typedef int32_t places_of_float __attribute__((vector_size(32)));
 #define TURNED(v, T, ...) __builtin_shuffle(v, places_of_##T{__VA_ARGS__})
 #endif
-inline vec<double> everywhere(vec<double> v) {
+inline double add(four v) {
     v += TURNED(v, double, 1, 0, 3, 2);
-    return v + TURNED(v, double, 2, 3, 0, 1);
+    v += TURNED(v, double, 2, 3, 0, 1);
+    return v[0];
 }
-inline vec<float> everywhere(vec<float> v) {
+inline float add(eight v) {
     v += TURNED(v, float, 1, 0, 3, 2, 5, 4, 7, 6);
     v += TURNED(v, float, 2, 3, 0, 1, 6, 7, 4, 5);
-    return v + TURNED(v, float, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += TURNED(v, float, 4, 5, 6, 7, 0, 1, 2, 3);
+    return v[0];
 }
-inline double add(vec<double> v) { return everywhere(v)[0]; }
-inline float add(vec<float> v) { return everywhere(v)[0]; }
+#ifdef __AVX512VL__
+inline double add(vec<double> v) {
+    return add((four)_mm512_castpd512_pd256((__m512d)v) + (four)_mm512_extractf64x4_pd((__m512d)v, 1));
+}
+inline float add(vec<float> v) {
+    return add((eight)_mm512_castps512_ps256((__m512)v) + (eight)_mm512_extractf32x8_ps((__m512)v, 1));
+}
+#endif
+
+// Numbers that are added up in double precision.
+inline void add_to(double* sums, vec<double> v) { store(sums, load(sums) + v); }
+inline void add_to(double* sums, vec<float> v) {
+    float numbers[Lanes<float>::count];
+    store(numbers, v);
+    for (int64_t k = 0; k < Lanes<float>::count; k += Lanes<double>::count)
+        add_to(sums + k, load_floats(numbers + k, double()));
+}
 
 // Scratch memory that only grows.
 template <class T> struct Scratch {
@@ -215,54 +239,61 @@ double pass(const Pass<T>& p, int64_t first, int64_t last) {
 
 // ---- rows as small least-squares problems
 
-constexpr int64_t BLOCK = 256;  // vectors v at a time, which stay in cache
+constexpr int64_t BLOCK = 256;  // most vectors v at a time
+// As many of them as stay in the first cache.
+template <class T> inline int64_t at_once(int64_t qp) {
+    const int64_t fit = (24 << 10) / (qp * int64_t(sizeof(T))) / 8 * 8;
+    return fit > BLOCK ? BLOCK : fit < 32 ? 32 : fit;
+}
 #ifdef __AVX512VL__
-constexpr int WIDEST = 4;  // vectors in a tile: 32 registers hold 4 x 4 of them and their operands
+// Rows and vectors of a tile: 32 registers hold 4 x 4 of them and their operands, or 8 x 2. Fewer
+// sums than that would wait for one another.
+constexpr int TALLEST = 8, WIDEST = 4;
 #else
-constexpr int WIDEST = 3;
+constexpr int TALLEST = 4, WIDEST = 3;
 #endif
 
-// G[4 rows from i][V vectors from j] += sum over entries of v v'
-template <class T, int V>
+// G[R rows from i][V vectors from j] += sum over entries of v v'
+template <class T, int R, int V>
 void tile(const T* v, int64_t m, int64_t qp, int64_t i, int64_t j, double* G) {
     constexpr int64_t W = Lanes<T>::count;
-    vec<T> sum[4][V];
-    for (int a = 0; a < 4; ++a)
+    vec<T> sum[R][V];
+    for (int a = 0; a < R; ++a)
         for (int b = 0; b < V; ++b) sum[a][b] = vec<T>{};
     for (int64_t e = 0; e < m; ++e, v += qp) {
         vec<T> right[V];
         for (int b = 0; b < V; ++b) right[b] = load(v + j + b * W);
-        for (int a = 0; a < 4; ++a)
+        for (int a = 0; a < R; ++a)
             for (int b = 0; b < V; ++b) sum[a][b] += v[i + a] * right[b];
     }
-    for (int a = 0; a < 4; ++a)
-        for (int b = 0; b < V; ++b)
-            for (int64_t k = 0; k < W; ++k) G[(i + a) * qp + j + b * W + k] += sum[a][b][k];
+    for (int a = 0; a < R; ++a)
+        for (int b = 0; b < V; ++b) add_to(G + (i + a) * qp + j + b * W, sum[a][b]);
 }
 
-// The upper triangle of G += sum of v v'.
+// The upper triangle of the first q rows of G += sum of v v'.
 template <class T>
-void add_gram(const T* v, int64_t m, int64_t qp, double* G) {
+void add_gram(const T* v, int64_t m, int64_t q, int64_t qp, double* G) {
     constexpr int64_t W = Lanes<T>::count;
-    for (int64_t i = 0; i < qp; i += 4) {
+    for (int64_t i = 0, rows; i < q; i += rows) {
         int64_t j = i / W * W;
-        for (; j + WIDEST * W <= qp; j += WIDEST * W) tile<T, WIDEST>(v, m, qp, i, j, G);
-        if (j + 3 * W <= qp) tile<T, 3>(v, m, qp, i, j, G);
-        else if (j + 2 * W <= qp) tile<T, 2>(v, m, qp, i, j, G);
-        else if (j + W <= qp) tile<T, 1>(v, m, qp, i, j, G);
+        rows = j + 2 * W >= qp && i % TALLEST == 0 && i + 4 < q ? TALLEST : 4;
+        for (; j + WIDEST * W <= qp; j += WIDEST * W) tile<T, 4, WIDEST>(v, m, qp, i, j, G);
+        if (j + 3 * W <= qp) tile<T, 4, 3>(v, m, qp, i, j, G);
+        else if (j + 2 * W <= qp) rows == 4 ? tile<T, 4, 2>(v, m, qp, i, j, G) : tile<T, TALLEST, 2>(v, m, qp, i, j, G);
+        else if (j + W <= qp) rows == 4 ? tile<T, 4, 1>(v, m, qp, i, j, G) : tile<T, TALLEST, 1>(v, m, qp, i, j, G);
     }
 }
 
-// Four systems at a time, one in each lane: G[k][j] is entry (k, j) of all four.
-typedef vec<double> four;
-constexpr int64_t FOUR = Lanes<double>::count;
+// Several systems at a time, one in each lane: G[k][j] is entry (k, j) of all of them.
+typedef vec<double> several;
+constexpr int64_t SEVERAL = Lanes<double>::count;
 
 // b[j] -= sum over k < n of s[k] rows[k, j], four k at a time; for j from `first`, or, if that is
 // negative, for rows with nothing to the right of their diagonal
-inline void take_off(const four* s, const four* rows, int64_t n, int64_t q, int64_t first, four* b) {
+inline void take_off(const several* s, const several* rows, int64_t n, int64_t q, int64_t first, several* b) {
     int64_t k = 0;
     for (; k + 4 <= n; k += 4, rows += 4 * q) {
-        const four s0 = s[k], s1 = s[k + 1], s2 = s[k + 2], s3 = s[k + 3];
+        const several s0 = s[k], s1 = s[k + 1], s2 = s[k + 2], s3 = s[k + 3];
         for (int64_t j = first < 0 ? 0 : first, last = first < 0 ? k + 4 : q; j < last; ++j)
             b[j] -= (s0 * rows[j] + s1 * rows[q + j]) + (s2 * rows[2 * q + j] + s3 * rows[3 * q + j]);
     }
@@ -271,53 +302,53 @@ inline void take_off(const four* s, const four* rows, int64_t n, int64_t q, int6
 }
 
 // The upper triangle of G becomes that of D C with G = C'D C, C with a unit diagonal.
-void factorise(four* G, int64_t q, four* inverse, four* s) {
+void factorise(several* G, int64_t q, several* inverse, several* s) {
     for (int64_t i = 0; i < q; ++i) {
         for (int64_t k = 0; k < i; ++k) s[k] = G[k * q + i] * inverse[k];
         take_off(s, G, i, q, i, G + i * q);
-        const four pivot = G[i * q + i];
-        inverse[i] = pivot > 0 ? 1 / pivot : four{};  // what is not determined is left alone
+        const several pivot = G[i * q + i];
+        inverse[i] = pivot > 0 ? 1 / pivot : several{};  // what is not determined is left alone
     }
 }
 
 // The lower triangle of Z becomes that of C'^-1.
-void invert(const four* G, const four* inverse, int64_t q, four* s, four* Z) {
+void invert(const several* G, const several* inverse, int64_t q, several* s, several* Z) {
     for (int64_t i = 0; i < q; ++i) {
-        for (int64_t j = 0; j < q; ++j) Z[i * q + j] = four{} + double(j == i);
+        for (int64_t j = 0; j < q; ++j) Z[i * q + j] = several{} + double(j == i);
         for (int64_t k = 0; k < i; ++k) s[k] = G[k * q + i] * inverse[k];
         take_off(s, Z, i, q, -1, Z + i * q);
     }
 }
 
 // The upper triangle of total += Z'D^-1 Z of a lower triangle Z with zeros above it.
-void add_inverse(const four* Z, const four* inverse, int64_t q, four* total) {
+void add_inverse(const several* Z, const several* inverse, int64_t q, several* total) {
     int64_t k = 0;
     for (; k + 4 <= q; k += 4) {
-        const four* z = Z + k * q;
+        const several* z = Z + k * q;
         for (int64_t a = 0; a < k + 4; ++a) {
-            const four s0 = z[a] * inverse[k], s1 = z[q + a] * inverse[k + 1];
-            const four s2 = z[2 * q + a] * inverse[k + 2], s3 = z[3 * q + a] * inverse[k + 3];
+            const several s0 = z[a] * inverse[k], s1 = z[q + a] * inverse[k + 1];
+            const several s2 = z[2 * q + a] * inverse[k + 2], s3 = z[3 * q + a] * inverse[k + 3];
             for (int64_t j = a; j < k + 4; ++j)
                 total[a * q + j] += (s0 * z[j] + s1 * z[q + j]) + (s2 * z[2 * q + j] + s3 * z[3 * q + j]);
         }
     }
     for (; k < q; ++k)
         for (int64_t a = 0; a <= k; ++a) {
-            const four s = Z[k * q + a] * inverse[k];
+            const several s = Z[k * q + a] * inverse[k];
             for (int64_t j = a; j <= k; ++j) total[a * q + j] += s * Z[k * q + j];
         }
 }
 
-void forward(const four* G, const four* inverse, four* b, int64_t q) {
+void forward(const several* G, const several* inverse, several* b, int64_t q) {
     for (int64_t k = 0; k < q; ++k) {
-        const four s = b[k] * inverse[k];
+        const several s = b[k] * inverse[k];
         for (int64_t j = k + 1; j < q; ++j) b[j] -= s * G[k * q + j];
     }
 }
 
-void backward(const four* G, const four* inverse, four* b, int64_t q) {
+void backward(const several* G, const several* inverse, several* b, int64_t q) {
     for (int64_t k = q - 1; k >= 0; --k) {
-        four s = b[k];
+        several s = b[k];
         for (int64_t j = k + 1; j < q; ++j) s -= G[k * q + j] * b[j];
         b[k] = s * inverse[k];
     }
@@ -364,8 +395,7 @@ int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t end, int64_
             }
         }
         std::memcpy(y, measured + from, m * sizeof(T));
-        for (int k = 0; k < V; ++k)
-            for (int64_t a = 0; a < W; ++a) sums[k * W + a] += near[k][a];
+        for (int k = 0; k < V; ++k) add_to(sums + k * W, near[k]);
         sums[qp + WEIGHT] += double(m);
         from = e;
         return m;
@@ -390,8 +420,7 @@ int64_t fill_of(const Solve<T>& p, int64_t i, int64_t& from, int64_t end, int64_
             for (int64_t k = 0; k < qp; ++k) sums[k] += square * doubt(row)[k];
     }
     if (sums) {
-        for (int k = 0; p.unsure && k < V; ++k)
-            for (int64_t a = 0; a < W; ++a) sums[k * W + a] += near[k][a];
+        for (int k = 0; p.unsure && k < V; ++k) add_to(sums + k * W, near[k]);
         sums[qp + WEIGHT] += weight;
         sums[qp + BESIDE] += spill;
     }
@@ -505,8 +534,7 @@ int64_t gather_of(const Solve<T>& p, int64_t from, int64_t end, int64_t most, co
     };
     if (p.unsure) {
         for (int64_t e = from; e < from + count; ++e) look(e, Width<1>{});
-        for (int k = 0; k < N; ++k)
-            for (int64_t a = 0; a < W; ++a) sums[k * W + a] += near[k][a];
+        for (int k = 0; k < N; ++k) add_to(sums + k * W, near[k]);
     } else {
         for (int64_t e = from; e < from + count; ++e) look(e, Width<0>{});
     }
@@ -538,14 +566,15 @@ void triangle_of(const Solve<T>& p, int64_t from, int64_t end, const T* x, doubl
         vec<T> sum = load(x) * part[0];
         for (int b = 1; b < V; ++b) sum += load(x + b * W) * part[b];
         for (int a = 0; a < Q; ++a)
-            for (int b = a / W; b < V; ++b) gram[a][b] += row[a] * part[b];
+            for (int b = 0; b <= a / W; ++b) gram[a][b] += row[a] * part[b];
         const T w = add(sum) - y[e];
         squares += double(w) * double(w);
         for (int b = 0; b < V; ++b) slope[b] += w * part[b];
     }
-    for (int a = 0; a < Q; ++a)
-        for (int b = a / W; b < V; ++b)
-            for (int64_t k = 0; k < W; ++k) G[a * qp + b * W + k] += gram[a][b][k];
+    for (int a = 0; a < Q; ++a) {  // the lower triangle has fewer whole vectors
+        add_to(G + a * qp + a / W * W, gram[a][a / W]);
+        for (int64_t k = 0; k < a / W * W; ++k) G[k * qp + a] += gram[a][k / W][k % W];
+    }
     for (int b = 0; b < V; ++b) store(g + b * W, load(g + b * W) + slope[b]);
     sums[qp + SQUARES] += squares;
     sums[qp + WEIGHT] += double(end - from);
@@ -555,24 +584,25 @@ void triangle_of(const Solve<T>& p, int64_t from, int64_t end, const T* x, doubl
         const T* row = table + int64_t(other[e]) * stride + qp;
         for (int b = 0; b < V; ++b) slope[b] += load_floats(reinterpret_cast<const float*>(row) + b * W, T());
     }
-    for (int b = 0; b < V; ++b)
-        for (int64_t k = 0; k < W; ++k) sums[b * W + k] += slope[b][k];
+    for (int b = 0; b < V; ++b) add_to(sums + b * W, slope[b]);
 }
 
 // The same if registers suffice; returns whether they do.
 inline bool triangle(const Solve<double>& p, int64_t from, int64_t end, const double* x, double* G, double* g, double* sums) {
     const int64_t q = p.design.q;
     if (q <= 4) triangle_of<double, 1, 4>(p, from, end, x, G, g, sums);
-    else if (q <= 8) triangle_of<double, 2, 8>(p, from, end, x, G, g, sums);
-    else if (q <= 10) triangle_of<double, 3, 10>(p, from, end, x, G, g, sums);
+    else if (q <= 8) triangle_of<double, 1, 8>(p, from, end, x, G, g, sums);
+    else if (q <= 10) triangle_of<double, 2, 10>(p, from, end, x, G, g, sums);
+    else if (q <= 12) triangle_of<double, 2, 12>(p, from, end, x, G, g, sums);
     else return false;
     return true;
 }
 inline bool triangle(const Solve<float>& p, int64_t from, int64_t end, const float* x, double* G, float* g, double* sums) {
     const int64_t q = p.design.q;
-    if (q <= 8) triangle_of<float, 1, 8>(p, from, end, x, G, g, sums);
-    else if (q <= 12) triangle_of<float, 2, 12>(p, from, end, x, G, g, sums);
-    else if (q <= 16) triangle_of<float, 2, 16>(p, from, end, x, G, g, sums);
+    if (q <= 4) triangle_of<float, 1, 4>(p, from, end, x, G, g, sums);
+    else if (q <= 8) triangle_of<float, 1, 8>(p, from, end, x, G, g, sums);
+    else if (q <= 12) triangle_of<float, 1, 12>(p, from, end, x, G, g, sums);
+    else if (q <= 16) triangle_of<float, 1, 16>(p, from, end, x, G, g, sums);
     else return false;
     return true;
 }
@@ -582,13 +612,13 @@ template <class T> bool triangle(const Solve<T>&, int64_t, int64_t, const T*, do
 
 // The memory in which the systems of rows are formed.
 template <class T> struct Formed {
-    const int64_t q, qp, most;
+    const int64_t q, qp, block, most;
     Scratch<T> vectors;
     Scratch<double> numbers;
     T *v, *y, *x, *g, *c;
     double *G, *b, *sums;                         // (qp, qp), (qp), (qp + SUMS): one after the other
 
-    explicit Formed(const Design<T>& d) : q(d.q), qp(d.qp), most(BLOCK > d.q ? BLOCK : d.q) {
+    explicit Formed(const Design<T>& d) : q(d.q), qp(d.qp), block(at_once<T>(d.qp)), most(block > d.q ? block : d.q) {
         v = vectors.at_least(most * qp + most + 2 * qp + d.terms);
         y = v + most * qp, x = y + most, g = x + qp, c = g + qp;
         G = numbers.at_least(size());
@@ -597,7 +627,7 @@ template <class T> struct Formed {
     int64_t size() const { return qp * qp + 2 * qp + SUMS; }
 
     void account(const Solve<T>& p, int64_t m) {
-        add_gram(v, m, qp, G);
+        add_gram(v, m, q, qp, G);
         if (p.target) return;
         for (int64_t k = 0; k < qp; ++k) g[k] = 0;
         sums[qp + SQUARES] += add_gradient(x, v, y, m, qp, g);
@@ -610,16 +640,16 @@ template <class T> struct Formed {
     }
     void add(const Solve<T>& p, int64_t i, int64_t from, int64_t end) {
         if (direct(p) && by_width<T>(qp, [&](auto w) { return add_directly<decltype(w)::value>(p, from, end); })) return;
-        for (int64_t m; (m = fill(p, i, from, end, most, v, y, c, p.sizes ? sums : nullptr)) > 0;) account(p, m);
+        for (int64_t m; (m = fill(p, i, from, end, block, v, y, c, p.sizes ? sums : nullptr)) > 0;) account(p, m);
     }
     template <int V> bool add_directly(const Solve<T>& p, int64_t from, int64_t end) {
         if (V == 0 || V > 8) return false;
         for (int64_t m; from < end; from += m) {
-            m = end - from < BLOCK ? end - from : BLOCK;  // length of sums in single precision
+            m = end - from < block ? end - from : block;  // length of sums in single precision
             for (int64_t k = 0; k < qp; ++k) g[k] = 0;
             if (!triangle(p, from, from + m, x, G, g, sums)) {
                 gather_of<T, V>(p, from, end, m, x, v, g, sums);
-                add_gram(v, m, qp, G);
+                add_gram(v, m, q, qp, G);
             }
             for (int64_t k = 0; k < q; ++k) b[k] += g[k];
         }
@@ -672,20 +702,20 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
     const int64_t q = p.design.q, qp = p.design.qp;
     Formed<T> formed(p.design);
     Scratch<double> of_rows;
-    double* seen = of_rows.at_least(FOUR * (3 * q + SUMS) + q);
-    double *held = seen + FOUR * q, *unsure = held + FOUR * q, *sums = unsure + FOUR * q;
-    double* moments = sums + FOUR * SUMS;
+    double* seen = of_rows.at_least(SEVERAL * (3 * q + SUMS) + q);
+    double *held = seen + SEVERAL * q, *unsure = held + SEVERAL * q, *sums = unsure + SEVERAL * q;
+    double* moments = sums + SEVERAL * SUMS;
     for (int64_t k = 0; k < q; ++k) moments[k] = 0;
-    Scratch<four> lanes;
-    four* G4 = lanes.at_least(3 * q * q + 3 * q);
-    four *Z = G4 + q * q, *total = Z + q * q, *b4 = total + q * q, *inverse = b4 + q, *s = inverse + q;
-    for (int64_t k = 0; k < q * q; ++k) total[k] = four{};
+    Scratch<several> lanes;
+    several* G4 = lanes.at_least(3 * q * q + 3 * q);
+    several *Z = G4 + q * q, *total = Z + q * q, *b4 = total + q * q, *inverse = b4 + q, *s = inverse + q;
+    for (int64_t k = 0; k < q * q; ++k) total[k] = several{};
     double numbers[NUMBERS] = {};
     int64_t at = 0;  // among the long rows
     while (at < p.longs && p.long_rows[at] < first) ++at;
-    for (int64_t i = first; i < last; i += FOUR) {
-        const int64_t rows = last - i < FOUR ? last - i : FOUR;
-        for (int64_t lane = 0; lane < FOUR; ++lane) {
+    for (int64_t i = first; i < last; i += SEVERAL) {
+        const int64_t rows = last - i < SEVERAL ? last - i : SEVERAL;
+        for (int64_t lane = 0; lane < SEVERAL; ++lane) {
             if (lane < rows) {
                 const int64_t row = i + lane;
                 formed.begin(p, row);
@@ -748,7 +778,7 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
         if (!p.diagonals) continue;
         if (p.sizes) {
             invert(G4, inverse, q, b4, Z);
-            for (int64_t j = 0; j < q; ++j) s[j] = four{};
+            for (int64_t j = 0; j < q; ++j) s[j] = several{};
             for (int64_t k = 0; k < q; ++k)
                 for (int64_t j = 0; j <= k; ++j) s[j] += Z[k * q + j] * Z[k * q + j] * inverse[k];
             for (int64_t lane = 0; lane < rows; ++lane)
@@ -762,8 +792,8 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
         }
         // T inverse T' = Z'D^-1 Z with Z = C'^-1 T'; a lane without a row has no D^-1
         for (int64_t j = 0; j < q; ++j) {
-            four square = {};
-            for (int64_t k = 0; k < q; ++k) b4[k] = four{} + double(p.turn[j * q + k]);
+            several square = {};
+            for (int64_t k = 0; k < q; ++k) b4[k] = several{} + double(p.turn[j * q + k]);
             forward(G4, inverse, b4, q);
             for (int64_t k = 0; k < q; ++k) {
                 Z[k * q + j] = b4[k];
@@ -773,7 +803,7 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
         }
         for (int64_t k = 0; k < q; ++k)
             for (int64_t a = 0; a < q; ++a) {
-                const four s = Z[k * q + a] * inverse[k];
+                const several s = Z[k * q + a] * inverse[k];
                 for (int64_t j = a; j < q; ++j) total[a * q + j] += s * Z[k * q + j];
             }
     }
@@ -806,40 +836,39 @@ void add_rows(const T* const* rows, const T* w, int64_t m, int64_t n, double* su
         else
             for (int64_t e = 0; e < m; ++e)
                 for (int64_t k = 0; k < width; ++k) near[k] += w[e] * load(rows[e] + j + k * W);
-        for (int64_t k = 0; k < width; ++k)
-            for (int64_t a = 0; a < W; ++a) sums[j + k * W + a] += near[k][a];
+        for (int64_t k = 0; k < width; ++k) add_to(sums + j + k * W, near[k]);
     }
 }
 
 template <class T>
 void whole(const Whole<T>& p, int64_t first, int64_t last) {
     constexpr int64_t W = Lanes<T>::count;
-    const int64_t q = p.q, qp = p.qp, tp = p.tp, f = p.free, stride = qp + tp;
+    const int64_t q = p.q, qp = p.qp, tp = p.tp, f = p.free, stride = qp + tp, most = at_once<T>(qp);
     Scratch<T> vectors;
     T* v = vectors.at_least(BLOCK * qp + 2 * BLOCK + 2 * qp);
     T *y = v + BLOCK * qp, *w = y + BLOCK, *x = w + BLOCK, *g = x + qp;
     Scratch<double> of_row, of_rows;
     double* G = of_row.at_least(2 * qp * qp + tp + 2 * qp);
     double *U = G + qp * qp, *triangle = U + qp * qp, *b = triangle + tp, *held = b + qp;
-    double* S = of_rows.at_least(FOUR * (2 * f * f + f + 2));  // G + U and U of four rows, and more
-    double *R = S + FOUR * f * f, *rhs = R + FOUR * f * f, *known = rhs + FOUR * f;
-    Scratch<four> lanes;
-    four* G4 = lanes.at_least(3 * f * f + 4 * f);
-    four *Z = G4 + f * f, *total = Z + f * f, *b4 = total + f * f, *inverse = b4 + f, *s = inverse + f, *t = s + f;
-    for (int64_t k = 0; k < f * f; ++k) total[k] = four{};
+    double* S = of_rows.at_least(SEVERAL * (2 * f * f + f + 2));  // G + U and U of the rows, and more
+    double *R = S + SEVERAL * f * f, *rhs = R + SEVERAL * f * f, *known = rhs + SEVERAL * f;
+    Scratch<several> lanes;
+    several* G4 = lanes.at_least(3 * f * f + 4 * f);
+    several *Z = G4 + f * f, *total = Z + f * f, *b4 = total + f * f, *inverse = b4 + f, *s = inverse + f, *t = s + f;
+    for (int64_t k = 0; k < f * f; ++k) total[k] = several{};
     double numbers[NUMBERS] = {};
     const T* rows[BLOCK];
-    for (int64_t i = first; i < last; i += FOUR) {
-        const int64_t count = last - i < FOUR ? last - i : FOUR;
-        for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
-        for (int64_t k = 0; k < f; ++k) b4[k] = four{};
+    for (int64_t i = first; i < last; i += SEVERAL) {
+        const int64_t count = last - i < SEVERAL ? last - i : SEVERAL;
+        for (int64_t k = 0; k < f * f; ++k) G4[k] = several{};
+        for (int64_t k = 0; k < f; ++k) b4[k] = several{};
         for (int64_t lane = 0; lane < count; ++lane) {
             const int64_t row = i + lane;
             std::memset(G, 0, (2 * qp * qp + tp + 2 * qp) * sizeof(double));
             for (int64_t k = 0; k < qp; ++k) x[k] = k < q ? p.x[row * q + k] : T(0);
             double squares = 0, weight = 0;
             for (int64_t e = p.side.starts[row], end = p.side.starts[row + 1]; e < end;) {
-                const int64_t m = end - e < BLOCK ? end - e : BLOCK;
+                const int64_t m = end - e < most ? end - e : most;
                 for (int64_t a = 0; a < m; ++a) {
                     rows[a] = p.table + int64_t(p.side.other[0][e + a]) * stride;
                     const T root = p.root ? p.root[e + a] : T(1);
@@ -849,7 +878,7 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
                     weight += w[a];
                     rows[a] += qp;
                 }
-                add_gram(v, m, qp, G);
+                add_gram(v, m, q, qp, G);
                 for (int64_t k = 0; k < qp; ++k) g[k] = 0;
                 squares += add_gradient(x, v, y, m, qp, g);
                 for (int64_t k = 0; k < q; ++k) b[k] += g[k];
@@ -888,7 +917,7 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
         forward(G4, inverse, b4, f);
         backward(G4, inverse, b4, f);
         invert(G4, inverse, f, t, Z);
-        for (int64_t k = 0; k < f * f; ++k) G4[k] = four{};
+        for (int64_t k = 0; k < f * f; ++k) G4[k] = several{};
         add_inverse(Z, inverse, f, G4);  // a lane without a row has no D^-1
         for (int64_t a = 0; a < f; ++a)
             for (int64_t c = a; c < f; ++c) total[a * f + c] += G4[a * f + c];
@@ -930,7 +959,8 @@ template <class T>
 void solve_by_steps(const Solve<T>& p, int64_t first, int64_t last) {
     constexpr int64_t AT_A_TIME = 32;
     const Design<T>& d = p.design;
-    const int64_t q = d.q, qp = d.qp, wp = (qp + 7) / 8 * 8;
+    const int64_t q = d.q, qp = d.qp, lanes = Lanes<float>::count;
+    const int64_t wp = (qp + lanes - 1) / lanes * lanes;
     const int64_t most = AT_A_TIME > q ? AT_A_TIME : q;
     Scratch<T> block;
     Scratch<float> vectors, others;
@@ -1074,24 +1104,33 @@ double values(const Values<T>& p, int64_t first, int64_t last) {
 
 // ---- dense matrices
 
-// A strip of columns at a time, held in registers: eight vectors.
-template <class T> constexpr int64_t STRIP = 8 * Lanes<T>::count;
+// A strip of columns at a time, held in registers: eight vectors, and fewer for the last columns.
+constexpr int STRIP = 8;
 
-template <class T> struct Strip {
-    vec<T> lanes[8];
+template <class T, int A> struct Strip {
+    vec<T> lanes[A];
 };
+
+// Call work(j, A) for strips of A vectors from column j on; returns the first column left over.
+template <class T, class F> inline int64_t in_strips(int64_t first, int64_t last, F work) {
+    constexpr int64_t W = Lanes<T>::count;
+    int64_t j = first;
+    for (; j + STRIP * W <= last; j += STRIP * W) work(j, Width<STRIP>{});
+    if (j + 4 * W <= last) work(j, Width<4>{}), j += 4 * W;
+    if (j + 2 * W <= last) work(j, Width<2>{}), j += 2 * W;
+    if (j + W <= last) work(j, Width<1>{}), j += W;
+    return j;
+}
 
 // Numbers where bytes are not zero, and zeros elsewhere.
 #ifdef __AVX512VL__
 inline vec<double> only(const uint8_t* kept, vec<double> v) {
-    int32_t four;
-    std::memcpy(&four, kept, sizeof(four));
-    const __m128i bytes = _mm_cvtsi32_si128(four);
-    return (vec<double>)_mm256_maskz_mov_pd(__mmask8(_mm_test_epi8_mask(bytes, bytes)), (__m256d)v);
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kept));
+    return (vec<double>)_mm512_maskz_mov_pd(__mmask8(_mm_test_epi8_mask(bytes, bytes)), (__m512d)v);
 }
 inline vec<float> only(const uint8_t* kept, vec<float> v) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kept));
-    return (vec<float>)_mm256_maskz_mov_ps(__mmask8(_mm_test_epi8_mask(bytes, bytes)), (__m256)v);
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kept));
+    return (vec<float>)_mm512_maskz_mov_ps(_mm_test_epi8_mask(bytes, bytes), (__m512)v);
 }
 #else
 inline vec<double> only(const uint8_t* kept, vec<double> v) {
@@ -1107,29 +1146,22 @@ inline vec<float> only(const uint8_t* kept, vec<float> v) {
 #endif
 
 // x . Rt[:, j ..] - Y, zero where not kept, for N rows x from the i-th on
-template <class T, int N>
-inline void strips(const Dense<T>& p, const T* x, int64_t i, int64_t j, Strip<T>* r) {
+template <class T, int N, int A>
+inline void strips(const Dense<T>& p, const T* x, int64_t i, int64_t j, Strip<T, A>* r) {
     constexpr int64_t W = Lanes<T>::count;
     const int64_t n2 = p.n2, q = p.q;
     const T *Y = p.Y + i * n2 + j, *row = p.Rt + j;
     for (int n = 0; n < N; ++n)
-        for (int a = 0; a < 8; ++a) r[n].lanes[a] = -load(Y + n * n2 + a * W);
-    for (int64_t k = 0; k < q; ++k, row += n2)
-        for (int a = 0; a < 8; ++a) {
+        for (int a = 0; a < A; ++a) r[n].lanes[a] = -load(Y + n * n2 + a * W);
+    for (int64_t k = 0; k < q; ++k, row += p.stride)
+        for (int a = 0; a < A; ++a) {
             const vec<T> v = load(row + a * W);
             for (int n = 0; n < N; ++n) r[n].lanes[a] += x[n * q + k] * v;
         }
     for (int n = 0; p.kept && n < N; ++n) {
         const uint8_t* kept = p.kept + (i + n) * n2 + j;
-        for (int a = 0; a < 8; ++a) r[n].lanes[a] = only(kept + a * W, r[n].lanes[a]);
+        for (int a = 0; a < A; ++a) r[n].lanes[a] = only(kept + a * W, r[n].lanes[a]);
     }
-}
-
-template <class T>
-inline Strip<T> strip(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
-    Strip<T> r;
-    strips<T, 1>(p, x, i, j, &r);
-    return r;
 }
 
 // The same for one column.
@@ -1137,7 +1169,7 @@ template <class T>
 inline T single(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
     if (p.kept && !p.kept[i * p.n2 + j]) return 0;
     T r = -p.Y[i * p.n2 + j];
-    for (int64_t k = 0; k < p.q; ++k) r += x[k] * p.Rt[k * p.n2 + j];
+    for (int64_t k = 0; k < p.q; ++k) r += x[k] * p.Rt[k * p.stride + j];
     return r;
 }
 
@@ -1145,42 +1177,43 @@ inline T single(const Dense<T>& p, const T* x, int64_t i, int64_t j) {
 template <class T, int N>
 double some_rows(const Dense<T>& p, int64_t i, vec<T>* sums) {
     constexpr int64_t W = Lanes<T>::count;
-    const int64_t n2 = p.n2, q = p.q, whole = n2 / STRIP<T> * STRIP<T>;
+    const int64_t n2 = p.n2, q = p.q;
     const T* x = p.L + i * q;
     vec<T> square[N];
     double squares = 0;
     for (int n = 0; n < N; ++n) square[n] = vec<T>{};
     for (int64_t k = 0; k < N * q; ++k) sums[k] = vec<T>{};
-    for (int64_t j = 0; j < whole; j += STRIP<T>) {
-        Strip<T> r[N];
-        strips<T, N>(p, x, i, j, r);
+    const int64_t whole = in_strips<T>(0, n2, [&](int64_t j, auto width) {
+        constexpr int A = decltype(width)::value;
+        Strip<T, A> r[N];
+        strips<T, N, A>(p, x, i, j, r);
         for (int n = 0; n < N; ++n) {
-            for (int a = 0; a < 8; ++a) square[n] += r[n].lanes[a] * r[n].lanes[a];
+            for (int a = 0; a < A; ++a) square[n] += r[n].lanes[a] * r[n].lanes[a];
             if (p.residual)
-                for (int a = 0; a < 8; ++a) store(p.residual + (i + n) * n2 + j + a * W, r[n].lanes[a]);
+                for (int a = 0; a < A; ++a) store(p.residual + (i + n) * n2 + j + a * W, r[n].lanes[a]);
         }
-        if (!p.by_rows) continue;
+        if (!p.by_rows) return;
         const T* row = p.Rt + j;
-        for (int64_t k = 0; k < q; ++k, row += n2) {
-            vec<T> even[N], odd[N];
-            for (int n = 0; n < N; ++n) even[n] = odd[n] = vec<T>{};
-            for (int a = 0; a < 8; a += 2) {
-                const vec<T> u = load(row + a * W), v = load(row + (a + 1) * W);
-                for (int n = 0; n < N; ++n) {
-                    even[n] += r[n].lanes[a] * u;
-                    odd[n] += r[n].lanes[a + 1] * v;
-                }
+        for (int64_t k = 0; k < q; ++k, row += p.stride) {
+            vec<T> part[N][A];
+            for (int a = 0; a < A; ++a) {
+                const vec<T> v = load(row + a * W);
+                for (int n = 0; n < N; ++n) part[n][a] = r[n].lanes[a] * v;
             }
-            for (int n = 0; n < N; ++n) sums[n * q + k] += even[n] + odd[n];
+            for (int n = 0; n < N; ++n) {  // pairs, pairs of pairs, ...
+                for (int half = A / 2; half > 0; half /= 2)
+                    for (int a = 0; a < half; ++a) part[n][a] += part[n][a + half];
+                sums[n * q + k] += part[n][0];
+            }
         }
-    }
+    });
     for (int n = 0; n < N; ++n) {
         double rest = 0;
         for (int64_t j = whole; j < n2; ++j) {
             const T r = single(p, x + n * q, i + n, j);
             rest += double(r) * double(r);
             if (p.residual) p.residual[(i + n) * n2 + j] = r;
-            for (int64_t k = 0; p.by_rows && k < q; ++k) sums[n * q + k][0] += r * p.Rt[k * n2 + j];
+            for (int64_t k = 0; p.by_rows && k < q; ++k) sums[n * q + k][0] += r * p.Rt[k * p.stride + j];
         }
         squares += double(add(square[n])) + rest;
         for (int64_t k = 0; p.by_rows && k < q; ++k) p.by_rows[(i + n) * q + k] = add(sums[n * q + k]);
@@ -1199,25 +1232,37 @@ double dense_rows(const Dense<T>& p, int64_t first, int64_t last) {
     return squares;
 }
 
+// sums[k, :] += x[k] r for N rows x and their residuals r in a strip of columns
+template <class T, int N, int A>
+inline void add_columns(const Dense<T>& p, int64_t i, int64_t j, vec<T>* sums) {
+    const T* x = p.L + i * p.q;
+    Strip<T, A> r[N];
+    strips<T, N, A>(p, x, i, j, r);
+    for (int64_t k = 0; k < p.q; ++k)
+        for (int a = 0; a < A; ++a) {
+            vec<T> sum = sums[k * A + a];
+            for (int n = 0; n < N; ++n) sum += x[n * p.q + k] * r[n].lanes[a];
+            sums[k * A + a] = sum;
+        }
+}
+
 template <class T>
 void dense_columns(const Dense<T>& p, int64_t first, int64_t last) {
     constexpr int64_t W = Lanes<T>::count;
     Scratch<vec<T>> memory;
-    vec<T>* sums = memory.at_least(p.q * 8);
-    int64_t j = first;
-    for (; j + STRIP<T> <= last; j += STRIP<T>) {
-        for (int64_t k = 0; k < p.q * 8; ++k) sums[k] = vec<T>{};
-        for (int64_t i = 0; i < p.n1; ++i) {
-            const T* x = p.L + i * p.q;
-            if (i + 2 < p.n1) prefetch(p.Y + (i + 2) * p.n2 + j, STRIP<T> * sizeof(T));
-            const Strip<T> r = strip(p, x, i, j);
-            for (int64_t k = 0; k < p.q; ++k)
-                for (int a = 0; a < 8; ++a) sums[k * 8 + a] += x[k] * r.lanes[a];
+    vec<T>* sums = memory.at_least(p.q * STRIP);
+    int64_t j = in_strips<T>(first, last, [&](int64_t j, auto width) {
+        constexpr int A = decltype(width)::value;
+        for (int64_t k = 0; k < p.q * A; ++k) sums[k] = vec<T>{};
+        int64_t i = 0;
+        for (; i + 2 <= p.n1; i += 2) {
+            for (int64_t n = 2; n < 4 && i + n < p.n1; ++n) prefetch(p.Y + (i + n) * p.n2 + j, A * BYTES);
+            add_columns<T, 2, A>(p, i, j, sums);
         }
-        for (int64_t a = 0; a < STRIP<T>; ++a)
-            for (int64_t k = 0; k < p.q; ++k)
-                p.by_columns[(j + a) * p.q + k] = sums[k * 8 + a / W][a % W];
-    }
+        if (i < p.n1) add_columns<T, 1, A>(p, i, j, sums);
+        for (int64_t a = 0; a < A * W; ++a)
+            for (int64_t k = 0; k < p.q; ++k) p.by_columns[(j + a) * p.q + k] = sums[k * A + a / W][a % W];
+    });
     for (; j < last; ++j) {
         T* out = p.by_columns + j * p.q;
         std::memset(out, 0, p.q * sizeof(T));
@@ -1232,17 +1277,17 @@ void dense_columns(const Dense<T>& p, int64_t first, int64_t last) {
 
 #ifdef __AVX512VL__
 inline int64_t put(double* to, __mmask8 which, vec<double> v) {
-    _mm256_storeu_pd(to, _mm256_maskz_compress_pd(which, (__m256d)v));
+    _mm512_storeu_pd(to, _mm512_maskz_compress_pd(which, (__m512d)v));
     return __builtin_popcount(which);
 }
-inline int64_t put(float* to, __mmask8 which, vec<float> v) {
-    _mm256_storeu_ps(to, _mm256_maskz_compress_ps(which, (__m256)v));
+inline int64_t put(float* to, __mmask16 which, vec<float> v) {
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(which, (__m512)v));
     return __builtin_popcount(which);
 }
-inline __mmask8 reaches(vec<double> a, vec<double> b) { return _mm256_cmp_pd_mask((__m256d)a, (__m256d)b, _CMP_LE_OQ); }
-inline __mmask8 reaches(vec<float> a, vec<float> b) { return _mm256_cmp_ps_mask((__m256)a, (__m256)b, _CMP_LE_OQ); }
-inline __mmask8 below(vec<double> a, vec<double> b) { return _mm256_cmp_pd_mask((__m256d)a, (__m256d)b, _CMP_LT_OQ); }
-inline __mmask8 below(vec<float> a, vec<float> b) { return _mm256_cmp_ps_mask((__m256)a, (__m256)b, _CMP_LT_OQ); }
+inline __mmask8 reaches(vec<double> a, vec<double> b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_LE_OQ); }
+inline __mmask16 reaches(vec<float> a, vec<float> b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
+inline __mmask8 below(vec<double> a, vec<double> b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_LT_OQ); }
+inline __mmask16 below(vec<float> a, vec<float> b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ); }
 #endif
 
 template <class T>
@@ -1256,7 +1301,7 @@ void between(Between<T>& p, const T* x, int64_t n) {
     for (; e + W <= n && count + W <= p.room; e += W) {
         vec<T> v = load(x + e);
         if (p.sizes) v = v < 0 ? -v : v;
-        const __mmask8 from = reaches(lows, v), to = reaches(v, highs);
+        const auto from = reaches(lows, v), to = reaches(v, highs);
         // both comparisons fail for NaN, which counts as below
         below += __builtin_popcount(to & ~from);
         count += put(inside + count, from & to, v);
@@ -1283,7 +1328,8 @@ void divide(const T* x, int64_t n, T pivot, T* less, int64_t& smaller, T* more, 
     for (; e + W <= n; e += W) {
         const vec<T> v = load(x + e);
         a += put(less + a, below(v, pivots), v);
-        b += put(more + b, __mmask8(~reaches(v, pivots) & ((1 << W) - 1)), v);
+        const auto most = reaches(v, pivots);
+        b += put(more + b, decltype(most)(~most), v);
     }
 #endif
     for (; e < n; ++e) {
@@ -1343,12 +1389,45 @@ void solve_one(double* S, int64_t q, double* g) {
     }
 }
 
+// The next number towards zero.
+inline double less(double x) { return __builtin_nextafter(x, 0.0); }
+inline float less(float x) { return __builtin_nextafterf(x, 0.0f); }
+
+// Zero the numbers whose sizes exceed a limit, and return how many they are; `out` has their places.
+template <class T>
+int64_t reject(const T* size, int64_t n, double limit, T* r, int32_t* out) {
+    int64_t j = 0, count = 0;
+#ifdef __AVX512VL__
+    constexpr int64_t W = Lanes<T>::count;
+    T most = T(limit);
+    if (double(most) > limit) most = less(most);
+    const __m512i steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    for (; j + W <= n; j += W) {
+        const vec<T> s = load(size + j), v = load(r + j);
+        const auto kept = reaches(s, vec<T>{} + most);
+        store(r + j, s <= most ? v : vec<T>{});
+        const __mmask16 others = decltype(kept)(~kept);
+        const __m512i places = _mm512_maskz_compress_epi32(others, _mm512_add_epi32(_mm512_set1_epi32(int32_t(j)), steps));
+        if (W == 8) _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + count), _mm512_castsi512_si256(places));
+        else _mm512_storeu_si512(out + count, places);
+        count += __builtin_popcount(others);
+    }
+#endif
+    for (; j < n; ++j) {  // without a branch, which nobody could predict
+        out[count] = int32_t(j);
+        const bool kept = double(size[j]) <= limit;
+        r[j] = kept ? r[j] : T(0);
+        count += !kept;
+    }
+    return count;
+}
+
 template <class T>
 void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
     constexpr int64_t W = Lanes<T>::count;
-    const int64_t q = p.q, qp = p.qp, n = p.n2, strips = n / STRIP<T> * STRIP<T>;
+    const int64_t q = p.q, qp = p.qp, n = p.n2;
     Dense<T> d;
-    d.n2 = n, d.q = q, d.Rt = p.Rt, d.Y = p.Y;
+    d.n2 = n, d.q = q, d.Rt = p.Rt, d.stride = p.stride, d.Y = p.Y;
     Scratch<T> memory;
     T* r = memory.at_least(4 * n + 32 + BLOCK * qp + q);
     T *size = r + n, *room = size + n, *v = room + 2 * n + 32, *x = v + BLOCK * qp;
@@ -1368,14 +1447,16 @@ void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
         double limit = -1;
         int64_t had = -1;
         for (int t = 0; t < p.rounds; ++t) {
-            for (int64_t j = 0; j < strips; j += STRIP<T>) {
-                const Strip<T> s = strip(d, x, i, j);
-                for (int a = 0; a < 8; ++a) {
+            const int64_t whole = in_strips<T>(0, n, [&](int64_t j, auto width) {
+                constexpr int A = decltype(width)::value;
+                Strip<T, A> s;
+                strips<T, 1, A>(d, x, i, j, &s);
+                for (int a = 0; a < A; ++a) {
                     store(r + j + a * W, s.lanes[a]);
                     store(size + j + a * W, s.lanes[a] < 0 ? -s.lanes[a] : s.lanes[a]);
                 }
-            }
-            for (int64_t j = strips; j < n; ++j) {
+            });
+            for (int64_t j = whole; j < n; ++j) {
                 r[j] = single(d, x, i, j);
                 size[j] = std::abs(r[j]);
             }
@@ -1388,13 +1469,7 @@ void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
                 const double less = limit >= 0 && p.fall * limit < scale ? p.fall * limit : scale;
                 limit = less > p.floor ? less : p.floor;
             }
-            int64_t count = 0;
-            for (int64_t j = 0; j < n; ++j) {  // without a branch, which nobody could predict
-                out[count] = int32_t(j);
-                const bool kept = double(size[j]) <= limit;
-                r[j] = kept ? r[j] : T(0);
-                count += !kept;
-            }
+            const int64_t count = reject(size, n, limit, r, out);
             if (count == had && limit <= p.floor && std::memcmp(out, before, count * sizeof(int32_t)) == 0) break;
             std::memset(G, 0, qp * qp * sizeof(double));
             for (int64_t from = 0; from < count; from += BLOCK) {
@@ -1402,12 +1477,12 @@ void cleaned(const Cleaned<T>& p, int64_t first, int64_t last) {
                 for (int64_t e = 0; e < m; ++e)
                     for (int64_t k = 0; k < qp; k += W)
                         store(v + e * qp + k, load(p.table + int64_t(out[from + e]) * qp + k));
-                add_gram(v, m, qp, G);
+                add_gram(v, m, q, qp, G);
             }
             double largest = 0;
             for (int64_t k = 0; k < q; ++k) {
                 vec<T> even = {}, odd = {};
-                const T* row = p.Rt + k * n;
+                const T* row = p.Rt + k * p.stride;
                 int64_t j = 0;
                 for (; j + 2 * W <= n; j += 2 * W) {
                     even += load(r + j) * load(row + j);
@@ -1452,15 +1527,15 @@ void within(Within<T>& p, int64_t first, int64_t last) {
     for (; e + 4 * W <= last; e += 4 * W) {
         vec<T> sum = {};
 #ifdef __AVX512VL__
-        uint32_t mask = 0;
+        uint64_t mask = 0;
         for (int64_t k = 0; k < 4 * W; k += W) {
             const vec<T> v = load(x + e + k), size = v < 0 ? -v : v;
-            mask |= uint32_t(reaches(size, vec<T>{} + most)) << k;
+            mask |= uint64_t(reaches(size, vec<T>{} + most)) << k;
         }
-        count += __builtin_popcount(mask);
-        const __m256i ones = _mm256_maskz_set1_epi8(__mmask32(mask), 1);
-        if (W == 4) _mm_storeu_si128(reinterpret_cast<__m128i*>(kept + e), _mm256_castsi256_si128(ones));
-        else _mm256_storeu_si256(reinterpret_cast<__m256i*>(kept + e), ones);
+        count += __builtin_popcountll(mask);
+        const __m512i ones = _mm512_maskz_set1_epi8(__mmask64(mask), 1);
+        if (W == 8) _mm256_storeu_si256(reinterpret_cast<__m256i*>(kept + e), _mm512_castsi512_si256(ones));
+        else _mm512_storeu_si512(kept + e, ones);
 #else
         for (int64_t k = 0; k < 4 * W; ++k) {
             kept[e + k] = std::abs(x[e + k]) <= most;
@@ -1539,6 +1614,6 @@ template <class T> Table<T> table() {
 
 namespace scaledgd {
 namespace INSTRUCTIONS {
-Kernels kernels() { return {table<double>(), table<float>()}; }
+Kernels kernels() { return {table<double>(), table<float>(), BYTES}; }
 }  // namespace INSTRUCTIONS
 }  // namespace scaledgd

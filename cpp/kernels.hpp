@@ -136,7 +136,8 @@ template <class T> struct Values {
 template <class T> struct Dense {
     int64_t n1 = 0, n2 = 0, q = 0;
     const T* L = nullptr;                         // (n1, q)
-    const T* Rt = nullptr;                        // (q, n2)
+    const T* Rt = nullptr;                        // (q, n2), in rows of `stride` numbers
+    int64_t stride = 0;
     const T* Y = nullptr;
     const uint8_t* kept = nullptr;                // (n1, n2), or nullptr
     T* residual = nullptr;                        // out (n1, n2)
@@ -150,7 +151,8 @@ template <class T> struct Dense {
 template <class T> struct Cleaned {
     int64_t n2 = 0, q = 0, qp = 0;
     const T* Y = nullptr;                         // (n1, n2)
-    const T* Rt = nullptr;                        // (q, n2)
+    const T* Rt = nullptr;                        // (q, n2), in rows of `stride` numbers
+    int64_t stride = 0;
     const T* table = nullptr;                     // (n2, qp), the same by rows
     const T* turn = nullptr;                      // (q, q)
     const T* ridge = nullptr;                     // (n1, q) or nullptr; in the coordinates before the turn
@@ -209,6 +211,7 @@ template <class T> struct Table {
 struct Kernels {
     Table<double> doubles;
     Table<float> floats;
+    int64_t bytes;                                // of a vector
 };
 // Compiled once for every instruction set.
 namespace baseline { Kernels kernels(); }

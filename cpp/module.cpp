@@ -241,7 +241,7 @@ void* reserved(size_t bytes) {
         if (memory != nullptr) madvise(memory, bytes, MADV_HUGEPAGE);
     }
 #endif
-    if (memory == nullptr) memory = std::malloc(bytes);
+    if (memory == nullptr) memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
 }
@@ -261,27 +261,11 @@ template <class T> void same_size(const optional<Any<T>>& x, int64_t n, const ch
     demand(!x || int64_t(x->size()) == n, message);
 }
 
-// Rows padded with zeros to whole vectors.
-template <class T> struct Padded {
-    std::vector<T> copy;
-    const T* data;
-    int64_t width;
-    Padded(const T* from, int64_t rows, int64_t q) : data(from) {
-        const int64_t lanes = 32 / sizeof(T);
-        width = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
-        if (width == q || (from == nullptr && q > 0)) return;
-        copy.resize(rows * width);
-        for (int64_t i = 0; q > 0 && i < rows; ++i)
-            std::memcpy(copy.data() + i * width, from + i * q, q * sizeof(T));
-        data = copy.data();
-    }
-};
-
 // Memory on large pages that is not cleared.
 template <class T> struct Room {
     T* data;
     explicit Room(int64_t n) : data(static_cast<T*>(reserved(std::max<int64_t>(1, n) * sizeof(T)))) {}
-    Room(const Room&) = delete;
+    Room(Room&& other) noexcept : data(std::exchange(other.data, nullptr)) {}
     Room& operator=(const Room&) = delete;
     ~Room() { std::free(data); }
 };
@@ -311,6 +295,30 @@ const Kernels& all() {
 template <class T> const Table<T>& table();
 template <> const Table<double>& table<double>() { return all().doubles; }
 template <> const Table<float>& table<float>() { return all().floats; }
+
+// The number of columns in whole vectors, at least one.
+template <class T> int64_t padded(int64_t q) {
+    const int64_t lanes = all().bytes / sizeof(T);
+    return std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
+}
+
+// Rows padded with zeros to whole vectors, which do not cross cache lines.
+template <class T> struct Padded {
+    optional<Room<T>> copy;
+    const T* data;
+    int64_t width;
+    Padded(const T* from, int64_t rows, int64_t q) : data(from), width(padded<T>(q)) {
+        const bool aligned = reinterpret_cast<uintptr_t>(from) % all().bytes == 0;
+        if ((width == q && aligned) || (from == nullptr && q > 0)) return;
+        copy.emplace(rows * width);
+        for (int64_t i = 0; i < rows; ++i) {
+            T* to = copy->data + i * width;
+            if (q > 0) std::memcpy(to, from + i * q, q * sizeof(T));
+            std::fill(to + q, to + width, T(0));
+        }
+        data = copy->data;
+    }
+};
 
 // ---- entries, sorted by one of their modes
 
@@ -408,6 +416,18 @@ template <class T> Out<T> arranged(const Sorted& entries, const In<T, 1>& x) {
     return result;
 }
 
+// Which of eight bytes are zero: ones in these bytes; the bits of one byte; and their number.
+constexpr uint64_t ONES = 0x0101010101010101;
+inline uint64_t zeros(const uint8_t* bytes) {
+    constexpr uint64_t low = 0x7f * ONES;
+    uint64_t x;
+    std::memcpy(&x, bytes, sizeof(x));
+    if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) x = __builtin_bswap64(x);  // the first byte is the lowest
+    return ~(((x & low) + low) | x) >> 7 & ONES;
+}
+inline uint64_t bits(uint64_t zeros) { return zeros * 0x0102040810204080 >> 56; }
+inline int64_t number(uint64_t zeros) { return int64_t(zeros * ONES >> 56); }
+
 // The entries that a mask rejects, sorted by rows or by columns.
 std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     const int64_t n1 = kept.shape(0), n2 = kept.shape(1);
@@ -419,8 +439,13 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
     std::vector<int64_t> starts(n1 + 1, 0);
     const Pieces pieces(n1, n1 * n2 * 8);
     share(pieces.count, [&](int64_t piece) {
-        for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i)
-            starts[i + 1] = std::count(mask + i * n2, mask + (i + 1) * n2, uint8_t(0));
+        for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i) {
+            const uint8_t* row = mask + i * n2;
+            int64_t count = 0, j = 0;
+            for (; j + 8 <= n2; j += 8) count += number(zeros(row + j));
+            for (; j < n2; ++j) count += !row[j];
+            starts[i + 1] = count;
+        }
     });
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     const int64_t m = starts.back();
@@ -429,8 +454,13 @@ std::unique_ptr<Sorted> rejected(const In<uint8_t, 2>& kept, int mode) {
         std::vector<int32_t> found(n2 + 1);
         for (int64_t i = pieces.first(piece); i < pieces.last(piece); ++i) {
             const uint8_t* row = mask + i * n2;
-            int64_t count = 0;
-            for (int64_t j = 0; j < n2; ++j) {  // without a branch, which nobody could predict
+            int64_t count = 0, j = 0;
+            for (; j + 64 <= n2; j += 64) {
+                uint64_t left = 0;
+                for (int k = 0; k < 64; k += 8) left |= bits(zeros(row + j + k)) << k;
+                for (; left; left &= left - 1) found[count++] = int32_t(j + __builtin_ctzll(left));
+            }
+            for (; j < n2; ++j) {  // without a branch, which nobody could predict
                 found[count] = int32_t(j);
                 count += !row[j];
             }
@@ -528,10 +558,8 @@ int64_t parts(const Index& index, const std::vector<int64_t>& shape) {
         }
     };
     // a few entries usually show that all is one part, or leave short paths for the others
-    for (int64_t stride : {61, 7, 1}) {
-        for (int64_t e = 0; e < m; e += stride) join(e);
-        if (count == 1 && seen == offset.back()) break;
-    }
+    for (int64_t stride : {61, 7, 1})
+        for (int64_t e = 0; e < m && !(count == 1 && seen == offset.back()); e += stride) join(e);
     return count;
 }
 
@@ -621,7 +649,7 @@ template <class T>
 void solve_all(Solve<T>& p, bool spread, double* total, double* numbers = nullptr, double* moments = nullptr) {
     const int64_t q = p.design.q, qp = p.design.qp;
     const int64_t work = p.steps ? 2 * p.steps : q / 2 + 4;
-    const Cuts cuts(p.side, qp * work, qp * q * (p.steps ? 2 * p.steps : spread ? q : q / 2 + 4), 4);
+    const Cuts cuts(p.side, qp * work, qp * q * (p.steps ? 2 * p.steps : spread ? q : q / 2 + 4), padded<double>(1));
     std::vector<double> sums(cuts.count * (spread ? q * q : 0), 0.0), others(cuts.count * (NUMBERS + q), 0.0);
     const int64_t size = (qp + 2) * qp + SUMS;
     nb::gil_scoped_release release;
@@ -730,12 +758,11 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
     demand(int64_t(y.size()) == entries.m, "y does not fit the entries");
     demand(!root || int64_t(root->size()) == entries.m, "root does not fit the entries");
     demand(!kept || int64_t(kept->size()) == entries.m, "kept does not fit the entries");
-    constexpr int64_t lanes = 32 / sizeof(T);
     Design<T>& d = p.design;
     d.q = q;
-    d.qp = std::max<int64_t>(1, (q + lanes - 1) / lanes) * lanes;
+    d.qp = padded<T>(q);
     const int64_t after = d.qp + d.qp * int64_t(sizeof(float)) / int64_t(sizeof(T));
-    d.stride = after + (own ? lanes : 0);
+    d.stride = padded<T>(after + (own ? 2 : 0));
     Room<T> rows(others * d.stride);  // side by side, because they are used together
     const Pieces pieces(others, others * d.stride * 8);
     const T *vectors = M.data(), *doubts = variances.data(), *beside = given ? given->data() : nullptr;
@@ -755,7 +782,7 @@ nb::tuple update_rows(const Sorted& entries, const In<T, 2>& M, const In<T, 2>& 
             for (int64_t k = 0; k < d.qp; ++k) to[k] = k < int64_t(q) ? vectors[i * q + k] : T(0);
             for (int64_t k = 0; k < d.qp; ++k)
                 doubt[k] = k < int64_t(known) ? float(double(doubts[i * known + k]) * inverse[k]) : 0.0f;
-            for (int64_t k = 0; beside && k < lanes; ++k) to[after + k] = k < 2 ? beside[i * 2 + k] : T(0);
+            for (int64_t k = 0; beside && k < 2; ++k) to[after + k] = beside[i * 2 + k];
         }
     });
     d.table = rows.data;
@@ -803,9 +830,8 @@ nb::tuple whole_rows(const Sorted& entries, const In<T, 2>& M, optional<In<T, 3>
     for (const auto* some : {&known, &columns})
         for (size_t k = 0; k < some->size(); ++k)
             demand((*some)[k] >= 0 && (*some)[k] < p.q && (!k || (*some)[k] > (*some)[k - 1]), "no such column");
-    constexpr int64_t lanes = 32 / sizeof(T);
-    p.qp = std::max<int64_t>(1, (p.q + lanes - 1) / lanes) * lanes;
-    p.tp = std::max<int64_t>(1, (p.q * (p.q + 1) / 2 + lanes - 1) / lanes) * lanes;
+    p.qp = padded<T>(p.q);
+    p.tp = padded<T>(p.q * (p.q + 1) / 2);
     Room<T> rows(others * (p.qp + p.tp));
     const T *vectors = M.data(), *spread = C ? C->data() : nullptr;
     each(Pieces(others, others * (p.qp + p.tp) * 4), [&](int64_t a, int64_t b) {
@@ -833,7 +859,7 @@ nb::tuple whole_rows(const Sorted& entries, const In<T, 2>& M, optional<In<T, 3>
     nb::object covariance = nb::cast(made<T>({n, f, f}, &p.covariance));
     T* sum;
     nb::object total = nb::cast(made<T>({f, f}, &sum));
-    const Cuts cuts(p.side, p.qp * p.qp + 2 * p.tp, p.qp * p.qp * p.qp, 4);
+    const Cuts cuts(p.side, p.qp * p.qp + 2 * p.tp, p.qp * p.qp * p.qp, padded<double>(1));
     std::vector<double> sums(cuts.count * f * f, 0.0), others_sums(cuts.count * NUMBERS, 0.0);
     {
         nb::gil_scoped_release release;
@@ -859,16 +885,15 @@ nb::tuple whole_rows(const Sorted& entries, const In<T, 2>& M, optional<In<T, 3>
 template <class T> Out<T> turned(const In<T, 3>& C, const In<T, 2>& M) {
     const size_t n = C.shape(0), q = C.shape(1);
     demand(C.shape(2) == q && M.shape(0) == q && M.shape(1) == q, "M does not fit");
-    constexpr int64_t lanes = 32 / sizeof(T);
     Turn<T> p;
     p.q = int64_t(q);
-    p.qp = (p.q + lanes - 1) / lanes * lanes;
-    std::vector<T> padded(2 * p.q * p.qp, T(0));
+    p.qp = padded<T>(p.q);
+    std::vector<T> both(2 * p.q * p.qp, T(0));
     for (int64_t a = 0; a < p.q; ++a)
         for (int64_t b = 0; b < p.q; ++b)
-            padded[a * p.qp + b] = padded[(p.q + b) * p.qp + a] = M.data()[a * p.q + b];
+            both[a * p.qp + b] = both[(p.q + b) * p.qp + a] = M.data()[a * p.q + b];
     p.C = C.data();
-    p.M = padded.data();
+    p.M = both.data();
     p.adjoint = p.M + p.q * p.qp;
     Out<T> found = made<T>({n, q, q}, &p.turned);
     each(Pieces(n, n * q * q * 2 * q), [&](int64_t a, int64_t b) { table<T>().turn(p, a, b); });
@@ -886,10 +911,10 @@ template <class T> Padded<T> last_padded(const std::vector<In<T, 2>>& factors, D
         d.width[f] = factors[f].shape(1);
         if (f + 1 < factors.size()) d.terms *= factors[f].shape(1);
     }
-    Padded<T> padded(last.data(), last.shape(0), last.shape(1));
+    Padded<T> found(last.data(), last.shape(0), last.shape(1));
     d.q = last.shape(1);
-    d.qp = padded.width;
-    return padded;
+    d.qp = found.width;
+    return found;
 }
 
 template <class T>
@@ -900,8 +925,8 @@ Out<T> outer_sums(const Sorted& entries, const std::vector<In<T, 2>>& factors, c
     demand(int64_t(weights.size()) == entries.m, "weights do not fit the entries");
     for (size_t f = 0; f < factors.size(); ++f)
         demand(int64_t(factors[f].shape(0)) >= entries.extent[f], "a factor does not fit the entries");
-    const Padded<T> padded = last_padded(factors, p.design);
-    p.design.factor[factors.size() - 1] = padded.data;
+    const Padded<T> last = last_padded(factors, p.design);
+    p.design.factor[factors.size() - 1] = last.data;
     p.weights = weights.data();
     auto result = made<T>({size_t(p.side.rows), size_t(p.design.terms * p.design.q)}, &p.sums);
     const int64_t work = p.design.terms * p.design.qp;
@@ -921,8 +946,8 @@ nb::tuple tucker_values(const Index& index, const In<T, 2>& small, const std::ve
         p.index[k] = index[k].data();
         p.extent[k] = k ? factors[k - 1].shape(0) : small.shape(0);
     }
-    const Padded<T> padded = last_padded(factors, p.design);
-    p.design.factor[factors.size() - 1] = padded.data;
+    const Padded<T> last = last_padded(factors, p.design);
+    p.design.factor[factors.size() - 1] = last.data;
     demand(int64_t(small.shape(1)) == p.design.terms * p.design.q, "the factors do not fit the table");
     const Padded<T> rows(small.data(), int64_t(small.shape(0)) * p.design.terms, p.design.q);
     p.design.table = rows.data;
@@ -941,7 +966,8 @@ nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, option
     demand(int64_t(L.shape(0)) == p.n1 && int64_t(Rt.shape(1)) == p.n2 && int64_t(Rt.shape(0)) == p.q,
            "L and R do not fit Y");
     demand(!kept || kept->size() == Y.size(), "kept does not fit Y");
-    p.L = L.data(), p.Rt = Rt.data(), p.Y = Y.data();
+    const Padded<T> columns(Rt.data(), p.q, p.n2);
+    p.L = L.data(), p.Rt = columns.data, p.stride = columns.width, p.Y = Y.data();
     p.kept = kept ? kept->data() : nullptr;
     nb::object residual = nb::none(), sums = nb::none();
     if (residuals) residual = nb::cast(made<T>({Y.shape(0), Y.shape(1)}, &p.residual));
@@ -952,7 +978,7 @@ nb::tuple dense(const In<T, 2>& L, const In<T, 2>& Rt, const In<T, 2>& Y, option
     if (residuals || gradient != 1)
         squares = add_up(Pieces(p.n1, cost), [&](int64_t a, int64_t b) { return table<T>().dense_rows(p, a, b); });
     if (gradient == 1)
-        each(Pieces(p.n2, cost, 32 * 8 / sizeof(T)), [&](int64_t a, int64_t b) { table<T>().dense_columns(p, a, b); });
+        each(Pieces(p.n2, cost, 8 * padded<T>(1)), [&](int64_t a, int64_t b) { table<T>().dense_columns(p, a, b); });
     return nb::make_tuple(squares, residual, sums);
 }
 
@@ -967,12 +993,12 @@ Out<T> cleaned_rows(const In<T, 2>& Y, const In<T, 2>& Rt, const In<T, 2>& turn,
     demand(turn.shape(0) == q && turn.shape(1) == q, "turn does not fit");
     demand(whole.shape(0) == q && whole.shape(1) == q, "whole does not fit");
     demand(!ridge || (ridge->shape(0) == n1 && ridge->shape(1) == q), "ridge does not fit");
-    constexpr int64_t lanes = 32 / sizeof(T);
-    p.n2 = int64_t(n2), p.q = int64_t(q), p.qp = std::max<int64_t>(1, (p.q + lanes - 1) / lanes) * lanes;
+    p.n2 = int64_t(n2), p.q = int64_t(q), p.qp = padded<T>(p.q);
     std::vector<T> table_(n2 * p.qp, T(0));
     for (size_t k = 0; k < q; ++k)
         for (size_t j = 0; j < n2; ++j) table_[j * p.qp + k] = Rt.data()[k * n2 + j];
-    p.Y = Y.data(), p.Rt = Rt.data(), p.table = table_.data(), p.turn = turn.data(), p.whole = whole.data();
+    const Padded<T> columns(Rt.data(), p.q, p.n2);
+    p.Y = Y.data(), p.Rt = columns.data, p.stride = columns.width, p.table = table_.data(), p.turn = turn.data(), p.whole = whole.data();
     p.ridge = ridge ? ridge->data() : nullptr;
     p.floor = floor, p.multiple = multiple, p.fall = fall, p.jitter = jitter, p.rounds = rounds;
     auto result = made<T>({n1, q}, &p.solved);
@@ -1234,13 +1260,17 @@ template <class T> nb::tuple row_moments(const Sorted& entries, const In<T, 1>& 
         constexpr int lanes = 4;  // independent sums, which do not wait for one another
         for (int64_t i = a; i < b; ++i) {
             const int64_t begin = side.starts[i], end = side.starts[i + 1];
-            double sums[lanes] = {}, mean = 0;
-            for (int64_t e = begin; e < end; ++e) sums[e % lanes] += double(from[e]);
-            if (end > begin) mean = std::accumulate(sums, sums + lanes, 0.0) / double(end - begin);
-            std::fill(sums, sums + lanes, 0.0);
-            for (int64_t e = begin; e < end; ++e) sums[e % lanes] += (double(from[e]) - mean) * (double(from[e]) - mean);
+            auto sum = [&](auto term) {
+                double sums[lanes] = {};
+                int64_t e = begin;
+                for (; e + lanes <= end; e += lanes)
+                    for (int k = 0; k < lanes; ++k) sums[k] += term(double(from[e + k]));
+                for (int k = 0; e < end; ++k, ++e) sums[k] += term(double(from[e]));
+                return std::accumulate(sums, sums + lanes, 0.0);
+            };
+            const double mean = end > begin ? sum([](double x) { return x; }) / double(end - begin) : 0;
             means[i] = T(mean);
-            squares[i] = T(std::accumulate(sums, sums + lanes, 0.0));
+            squares[i] = T(sum([mean](double x) { return (x - mean) * (x - mean); }));
         }
     });
     return nb::make_tuple(first, second);
@@ -1325,9 +1355,16 @@ NB_MODULE(_compiled, m) {
 #ifndef _WIN32
     pthread_atfork(nullptr, nullptr, start_anew);
 #endif
-    nb::class_<Sorted>(m, "Sorted").def_ro("size", &Sorted::m).def_prop_ro("as_measured", [](const Sorted& s) { return s.position.empty(); }).def_prop_ro("rows", [](const Sorted& s) {
-        return int64_t(s.starts.size()) - 1;
-    });
+    nb::class_<Sorted>(m, "Sorted")
+        .def_ro("size", &Sorted::m)
+        .def_prop_ro("as_measured", [](const Sorted& s) { return s.position.empty(); })
+        .def_prop_ro("rows", [](const Sorted& s) { return int64_t(s.starts.size()) - 1; })
+        .def("counts", [](const Sorted& s) {
+            int64_t* count;
+            auto found = made<int64_t>({s.starts.size() - 1}, &count);
+            for (size_t i = 0; i + 1 < s.starts.size(); ++i) count[i] = s.starts[i + 1] - s.starts[i];
+            return found;
+        });
     m.def("sorted", sorted);
     m.def("rejected", rejected);
     m.def("nothing", nothing);

@@ -13,6 +13,10 @@ from array_api_compat import array_namespace, device
 
 Array = Any
 
+LARGE = 33
+"""Size from which the eigenvalues of a Gram matrix take ten times as long as its Cholesky factor.
+"""
+
 
 def blank(B: Array, width: int) -> Array:
     """Return zeros with as many rows as B, stored where those are."""
@@ -212,9 +216,16 @@ def whitening(G: Array) -> Array:
         return xp.where((failed != 0) | small, xp.full_like(T, math.nan), T)
     if not G.shape[0]:
         return G
+    if G.shape[0] >= LARGE:  # eigenvalues are needed only if it is close to singular
+        least = max(1e-8, 100 * G.shape[0] * epsilon(G))
+        with contextlib.suppress(np.linalg.LinAlgError):
+            root = xp.linalg.cholesky(G)
+            pivots = xp.real(xp.linalg.diagonal(root)) ** 2
+            if float(xp.min(pivots)) > least * float(xp.max(pivots)):
+                return adjoint(xp.linalg.inv(root))
     values, vectors = xp.linalg.eigh(G)
     seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
-    root = xp.where(seen, 1 / xp.sqrt(xp.where(seen, values, xp.ones_like(values))), 0 * values)
+    root = xp.astype(seen, values.dtype) / xp.sqrt(xp.where(seen, values, xp.ones_like(values)))
     return vectors * xp.astype(root, G.dtype)[None, :]
 
 

@@ -30,7 +30,7 @@ from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import brought, host
 from .plans import FIRST_RANK, LARGEST_RANK, Plan
-from .scaling import singular, table_factors, truncated
+from .scaling import singular, table_factors, with_part
 from .session import Session
 from .vouching import determinable
 
@@ -218,12 +218,13 @@ def _reproduced(
     """The fit of least rank that reproduces the data, among the ranks that gaps suggest."""
     outcome = session.outcome.copy()
     offsets = sum(B.shape[0] * (B.shape[1] - F.rank) for B in F.blocks)
-    for rank in _candidates(F):
+    U, s, V = singular(F)
+    for rank in _candidates(host(s)):
         if rank > most or data.size < 1.3 * (degrees(rank, data.shape) + offsets):
             break
         # if the rank is large enough, the loss falls by orders of magnitude
         fall = 1e-2 if rank == F.rank else FALL
-        first = truncated(F, rank)
+        first = with_part(F, U[:, :rank], s[:rank], V[:, :rank])
         if rank < F.rank and _hopeless(session, problem, first):
             continue
         exact = alternate(session, problem, first, "exact", fall)
@@ -244,8 +245,7 @@ def _hopeless(session: Session, problem: Observed, F: Bordered) -> bool:
     return enough and not fits(session, replace(state, known=0.5 * before))
 
 
-def _candidates(F: Bordered) -> list[int]:
+def _candidates(s: Any) -> list[int]:
     """Ranks after which singular values are much smaller, and the full rank."""
-    s = host(singular(F)[1])
-    gaps = [k for k in range(1, F.rank) if s[k] < GAP * s[k - 1]]
-    return [*gaps, F.rank] if F.rank else []
+    gaps = [k for k in range(1, len(s)) if s[k] < GAP * s[k - 1]]
+    return [*gaps, len(s)] if len(s) else []

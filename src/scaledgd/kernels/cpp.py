@@ -279,6 +279,17 @@ class CppPattern(ArrangedPattern, SciPyPattern):
         )
         return squares, sums
 
+    @cached_property
+    def _counts(self) -> dict[int, Array]:
+        return {}
+
+    def sums(self, values: Array | None, mode: int, like: Array) -> Array:
+        if values is not None:
+            return super().sums(values, mode, like)
+        if mode not in self._counts:
+            self._counts[mode] = self.entries(mode).counts()
+        return self._counts[mode].astype(like.dtype)
+
     def moments(self, values: Array, mode: int) -> tuple[Array, Array]:
         if not suits(values):
             return super().moments(values, mode)
