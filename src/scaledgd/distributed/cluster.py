@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import itertools
 import math
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
@@ -17,6 +15,7 @@ import numpy as np
 
 from ..estimators.journal import log
 from ..kernels.threads import limited
+from . import memory
 from .places import Places
 from .shards import Piece, Shard, pieces
 from .tall import Kept, attached, detached
@@ -377,6 +376,9 @@ class Cluster(Workers):
         self._made.clear()
         for kept in list(self._kept):
             _release(kept.parts)
+        if self.client.status == "running":
+            with contextlib.suppress(Exception):  # workers may be lost at any time
+                self.client.run(memory.as_before, on_error="ignore")
 
 
 def _release(futures: Sequence[Any]) -> None:
@@ -386,12 +388,12 @@ def _release(futures: Sequence[Any]) -> None:
 
 
 def _cut(cut: Work, block: Any, bounds: list[tuple[int, int]]) -> list[Piece]:
-    _trim()
+    memory.trim()
     return list(cut(block, bounds))
 
 
 def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> list[Shard]:
-    _trim()
+    memory.trim()
     if len(group) == 1:
         return [assemble(group[0], *parts)]
     cut = [pieces(part, group, (part[0].dtype, part[1].dtype)) for part in parts]
@@ -399,6 +401,7 @@ def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> l
 
 
 def _run(work: Work, shard: Shard, own: tuple[Any, ...], parts: list[Any], *shared: Any) -> Any:
+    memory.keep()
     # shards are worked on side by side, so each gets one thread
     with limited(1, 1), np.errstate(over="ignore", under="ignore"):
         return work(shard, *attached(own, [part[0] for part in parts]), *shared)
@@ -438,18 +441,6 @@ def _finished(finish: Work, ask: tuple[Any, ...], *sums: Any) -> tuple[Any, int]
     with limited(1, 1):
         total = _added(*sums)
         return finish(total, *ask), size_of(total)
-
-
-def _trim() -> None:
-    """Return free memory to the system; the allocator would keep what small pieces leave.
-
-    A worker goes by the memory of its process, and moves data to disk if that is too much.
-    """
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None:
-        arrow.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # not the C library of GNU
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reachable(client: Any) -> bool | None:
