@@ -454,7 +454,9 @@ def _reachable(client: Any) -> bool | None:
 
 def _name(x: Any) -> tuple[int, ...]:
     """Return what identifies an object while it is kept."""
-    return tuple(map(id, x)) if isinstance(x, tuple) else (id(x),)
+    if not isinstance(x, tuple):
+        return (id(x),)
+    return len(x), *(number for part in x for number in _name(part))
 
 
 def size_of(x: Any) -> int:

@@ -14,13 +14,14 @@ from scipy.sparse.csgraph import connected_components
 
 from ..estimators.local_observations import LocalObservations
 from ..estimators.observations import Model
+from ..factors import Tucker
 from ..linalg import epsilon, gram
 from ..losses import HardTrim, Loss, Squared
 from ..problems import Observed
 from . import tasks
 from .operator import ShardedProblem, other_of, own_of
 from .residuals import Residuals
-from .shards import concatenated
+from .shards import concatenated, others_of
 from .systems import Doubts, shares
 
 Array = Any
@@ -45,7 +46,9 @@ class ShardedObservations(Residuals):
         return self
 
     def residual(self, factors: Model) -> ShardedObservations:
-        self._refuse("residuals as data")
+        if not isinstance(factors, Tucker):
+            self._refuse("residuals as data")
+        return self._then("residual", factors)
 
     # ---- other entries
 
@@ -54,8 +57,8 @@ class ShardedObservations(Residuals):
         return self._local(self.each(tasks.entries, 0, None, None, self.chain))
 
     def _local(self, parts: list[Any]) -> LocalObservations:
-        i, j, y = (concatenated([part[k] for part in parts]) for k in range(3))
-        return LocalObservations((i, j), y, self.shape)
+        *index, y = map(concatenated, zip(*parts, strict=True))
+        return LocalObservations(tuple(index), y, self.shape)
 
     def split(  # type: ignore[override]
         self, fraction: float, seed: int, parts: int = 1
@@ -70,19 +73,18 @@ class ShardedObservations(Residuals):
 
     def _kept(self, choice: tuple[Any, ...], held: int) -> ShardedObservations:
         """The entries that are not held out, in shards of their own."""
-        rows, columns = (self.workers.derive(tasks.kept, shards, *choice) for shards in self.shards)
-        return replace(self, shards=(rows, columns), count=self.size - held, choice=choice[:3])
+        shards = tuple(self.workers.derive(tasks.kept, some, *choice) for some in self.shards)
+        return replace(self, shards=shards, count=self.size - held, choice=choice[:3])
 
     def core(self, most: int, seed: int) -> LocalObservations:  # type: ignore[override]
         if self.size <= most:
             return self.gathered()
-        xp, both = array_namespace(self.example), tuple(self.by_counts(seed))
-        within = self.workers.total(tasks.reach, self.shards[0], both, max(self.shape))
+        xp, places = array_namespace(self.example), tuple(self.by_counts(seed))
+        within = self.workers.total(tasks.reach, self.shards[0], places, max(self.shape))
         ends = xp.cumulative_sum(within)
         last = max(2, int(xp.sum(xp.astype(ends <= most, xp.int64))))
-        found = self.each(tasks.nearest, 0, None, both, last, self.chain)
-        i, j, y = (concatenated([part[k] for part in found]) for k in range(3))
-        return LocalObservations((i, j), y, (int(i.max()) + 1, int(j.max()) + 1))
+        part = self._local(self.each(tasks.nearest, 0, None, places, last, self.chain))
+        return replace(part, shape=tuple(int(i.max()) + 1 for i in part.coordinates))
 
     def sampled(self, mode: int, count: int, seed: int) -> LocalObservations:  # type: ignore[override]
         rng = np.random.default_rng(seed)
@@ -114,6 +116,12 @@ class ShardedObservations(Residuals):
 
     def squares(self, mode: int, robust: bool = False) -> Array:
         return self._along("squares", mode, robust)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all values are equal."""
+        low, high = zip(*self.each(tasks.extremes, 0, None, self.chain), strict=True)
+        return bool(min(low) == max(high))
 
     def mean(self) -> float:
         return self._moments[1] / self.size
@@ -153,20 +161,20 @@ class ShardedObservations(Residuals):
     # ---- the graph that joins rows and columns
 
     @cached_property
-    def _joined(self) -> tuple[Array, Array]:
-        """The connected part of every row and of every column; −1 where there is no entry."""
+    def _joined(self) -> tuple[Array, ...]:
+        """The connected part of every slice, by mode; −1 where there is no entry."""
         mode = 0 if self.shape[1] <= self.shape[0] else 1
-        found = self.each(tasks.parts, mode)
-        width, base, ends = self.shape[1 - mode], 0, []
+        found, sizes = self.each(tasks.parts, mode), others_of(self.shape, mode)
+        width, base, ends = sum(sizes), 0, []
         for _, others in found:
             seen = np.flatnonzero(others >= 0)
             ends.append((others[seen] + base, seen))
             base += self.shape[mode] + width
         nodes = np.concatenate([end[0] for end in ends])
         some, nodes = np.unique(nodes, return_inverse=True)
-        columns = np.concatenate([end[1] for end in ends]) + len(some)
+        beside = np.concatenate([end[1] for end in ends]) + len(some)
         n = len(some) + width
-        edges = coo_array((np.ones(len(nodes), dtype=np.int8), (nodes, columns)), shape=(n, n))
+        edges = coo_array((np.ones(len(nodes), dtype=np.int8), (nodes, beside)), shape=(n, n))
         label = connected_components(edges.tocsr(), directed=False)[1]
         own, base = [], 0
         for mine, _ in found:
@@ -174,9 +182,10 @@ class ShardedObservations(Residuals):
             own.append(np.where(mine >= 0, label[at], -1))
             base += self.shape[mode] + width
         seen = np.zeros(width, dtype=bool)
-        seen[columns - len(some)] = True
-        sides = np.concatenate(own), np.where(seen, label[len(some) :], -1)
-        return sides if mode == 0 else sides[::-1]
+        seen[beside - len(some)] = True
+        others = np.where(seen, label[len(some) :], -1)
+        sides = np.split(others, np.cumsum(sizes[:-1]))
+        return (*sides[:mode], np.concatenate(own), *sides[mode:])
 
     def components(self) -> int:
         if "components" not in self._shared:

@@ -6,18 +6,20 @@ shards: of those of rows if it is about rows, and of those of columns if it is a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient, Modes
-from ..factors import Blocks, Bordered, Factors, LowRank
+from ..factors import Blocks, Bordered, Factors, LowRank, Tucker
 from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
 from ..kernels.cpp import sizes_of
 from ..kernels.entries import compact, jitter
-from ..linalg import gram
+from ..linalg import gram, mode_product
 from ..losses import HardTrim
 from ..operators import BlockProblem, Operator
 from ..problems import Observed
@@ -59,7 +61,10 @@ class Distant:
         """The factors; zero if there are none."""
         if self.factors is not None:
             return self.factors
-        return LowRank(*(self.data.blank(k, 1) for k in (0, 1)))
+        columns = tuple(self.data.blank(k, 1) for k in range(len(self.data.shape)))
+        if len(columns) == 2:
+            return LowRank(*columns)
+        return Tucker(columns, np.zeros((1,) * len(columns), dtype=self.dtype))
 
     def each(self, work: Work, *more: Any) -> list[Any]:
         """Return what every shard of rows answers about its numbers."""
@@ -118,6 +123,8 @@ def own_width(F: Factors) -> int:
 
 def other_of(F: Factors, mode: int) -> Other:
     """Return the factors that all shards of a mode are sent."""
+    if isinstance(F, Tucker):
+        return Other((*F.blocks[:mode], *F.blocks[mode + 1 :]), None)
     border = (F.v, F.u)[mode] if isinstance(F, Bordered) else None
     return Other(F.blocks[1 - mode], border)
 
@@ -149,6 +156,9 @@ class ShardedEntries(Operator):
     def coverage(self, w: Any, like: Any) -> Ambient:
         kept = w if isinstance(w, Within) else self.data.kept
         return ShardedAmbient(self.data, None, kept)
+
+    def apply(self, factors: Factors) -> Any:
+        return Distant(self.data.with_zeros(), factors)
 
     def residual(self, factors: Factors, y: Any) -> Any:
         return replace(y, factors=factors)
@@ -203,6 +213,9 @@ class ShardedEntries(Operator):
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
         F, k, data = problem.factors, problem.k, problem.y.data
+        if k == len(data.shape):  # a core is one system, which takes a few passes
+            gradient = F.pullback_block(self.adjoint(self.residual(F, problem.y)), k)
+            return self.solve_block(problem, gradient)
         ridge: list[Any] = [problem.ridge] * len(data.shards[k])
         if problem.ridge is not None and problem.ridge.ndim == 2:
             ridge = data.cut(problem.ridge, k)
@@ -340,19 +353,36 @@ class ShardedAmbient(Ambient):
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         if skip is None:
-            return modes[0].T @ self.contract(modes, 0)
+            rows = self.contract(modes, 0)
+            return modes[0].T @ rows if rows.ndim == 2 else mode_product(rows, modes[0].T, 0)
         data, w = self.data, self.weights
         if data.far:
             return self._tall(modes[1 - skip], skip)
-        M, F = compact(modes[1 - skip]), None if w is None else w.factors
+        matrices = tuple(compact(M) for k, M in enumerate(modes) if k != skip)
+        F = None if w is None else w.factors
         kept = self.kept if w is None else w.kept
         was, trim = data.operator._trim(F, kept, skip)
         mine: list[Any] = [None] * len(was) if F is None else own_of(data, F, skip)
         other = None if F is None else other_of(F, skip)
         own = list(zip(mine, was, strict=True))
-        found = data.each(tasks.product, skip, own, M, other, data.chain, trim, w is None)
+        found = data.each(tasks.product, skip, own, matrices, other, data.chain, trim, w is None)
         sums = concatenated(found)
-        return sums if skip == 0 else sums.T
+        return array_namespace(sums).moveaxis(sums, 0, skip)
+
+    def unfold(self, mode: int) -> Ambient:
+        return _Unfolded(self._values, mode)
+
+    def squares(self, mode: int) -> Array:
+        data = self._values
+        return concatenated(data.each(tasks.slice_squares, mode, None, data.chain))
+
+    @property
+    def _values(self) -> InShards:
+        """The data, where the numbers are their values."""
+        w = self.weights
+        if w is None or w.factors is not None or w.kept is not None:
+            raise NotImplementedError("only the values themselves are unfolded in shards")
+        return w.data
 
     def _tall(self, M: Array, skip: int) -> Array:
         """The same where rows stay on the workers."""
@@ -372,6 +402,24 @@ class ShardedAmbient(Ambient):
         return concatenated(found).T
 
 
+@dataclass(frozen=True, eq=False)
+class _Unfolded(Ambient):
+    """The unfolding of values along a mode, of which only the Gram matrix is needed."""
+
+    data: InShards
+    mode: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        n = self.data.shape[self.mode]
+        return n, math.prod(self.data.shape) // n
+
+    def gram_times(self, V: Array) -> Array:
+        data = self.data
+        shards = data.shards[1 if self.mode == 0 else 0]
+        return data.workers.total(tasks.gram_times, shards, self.mode, compact(V), data.chain)
+
+
 class ShardedView(ObservedView):
     """How the problem looks from one iterate."""
 
@@ -385,7 +433,7 @@ class ShardedView(ObservedView):
     def pullback(self) -> Blocks:
         problem, F = self.problem, self.factors
         grads: Blocks
-        if self.loss.kept is None:
+        if self.loss.kept is None and F.bilinear:
             grads = tuple(problem.operator.squares_and_gradient(F, problem.y, k)[1] for k in (0, 1))
         else:
             grads = F.pullback(self.ambient())
@@ -457,8 +505,7 @@ class ShardedProblem(Observed):
 
     @cached_property
     def gradient_at_zero(self) -> Ambient:
-        blank = LowRank(*(self.y.data.blank(k, 1) for k in (0, 1)))
-        return self.operator.adjoint(self.operator.residual(blank, self.y))
+        return self.operator.adjoint(self.operator.residual(self.y.whole, self.y))
 
     def measured_square(self, factors: Factors) -> Array:
         zero = self.y.data.with_zeros()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,6 +61,8 @@ class RememberedObservations:
         Where the entries can be read again.
     held : tuple, optional
         Which of them were held out.
+    more_counts : tuple of arrays
+        Entries in every slice of the other modes of a tensor.
     """
 
     shape: tuple[int, ...]
@@ -77,6 +80,7 @@ class RememberedObservations:
     left: tuple[float, ...] | None = None
     source: Source | None = None
     held: tuple[Any, ...] | None = None
+    more_counts: tuple[Array, ...] = ()
 
     index = None
     weight = None
@@ -114,6 +118,17 @@ class RememberedObservations:
             data.choice,
         )
 
+    @classmethod
+    def of_tensor(cls, data: Any) -> RememberedObservations:
+        """Return what is to be remembered of the entries of a tensor."""
+        first, second, *more = (data.counts(k) for k in range(len(data.shape)))
+        none, numbers = np.empty(0, dtype=data.dtype), np.empty(0, dtype=np.int64)
+        return cls(
+            *(data.shape, data.size, none, first, second, data.magnitude()),
+            *(none, numbers, numbers, none, numbers, data.components()),
+            more_counts=tuple(more),
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "source": None}
 
@@ -131,11 +146,11 @@ class RememberedObservations:
 
     @property
     def fraction(self) -> float:
-        return self.size / (self.shape[0] * self.shape[1])
+        return self.size / math.prod(self.shape)
 
     def counts(self, mode: int) -> Array:
         """Return the number of entries in every slice of a mode."""
-        return (self.row_counts, self.column_counts)[mode]
+        return (self.row_counts, self.column_counts, *self.more_counts)[mode]
 
     def magnitude(self) -> float:
         """Return a power of two near the root mean square."""
@@ -170,19 +185,23 @@ class RememberedObservations:
 
     def validate(self) -> None:
         """Raise a FileError if it does not make sense."""
-        n1, n2 = self.shape
+        n1, n2, *more = self.shape
         must, shaped = validation.must, validation.shaped
         must(isinstance(self.size, int) and self.size > 0, "the size of the data")
         must(self.kind.dtype in (np.float64, np.float32), "the type of the data")
         shaped(self.row_counts, (n1,), least=0)
         shaped(self.column_counts, (n2,), least=0)
+        must(len(self.more_counts) == len(more), "counts")
+        for counts, n in zip(self.more_counts, more, strict=True):
+            shaped(counts, (n,), least=0)
         validation.number(self.level, least=0)
         for values, counts in ((self.values, self.occurrences), (self.constants, self.times)):
             shaped(values, (len(counts),))
             must(counts.dtype == np.int64 and bool(np.all(counts >= 0)), "counts")
         inside = self.places.dtype == np.int64 and self.places.shape == self.times.shape
         must(bool(inside and np.all((self.places >= 0) & (self.places < n1))), "places")
-        must(isinstance(self.left, tuple) and len(self.left) == 3, "what a fit leaves")
+        given = isinstance(self.left, tuple) and len(self.left) == 3
+        must(given or bool(more), "what a fit leaves")
         for x in self.left or ():
             validation.number(x, least=0)
         must(self.source is None, "a source")

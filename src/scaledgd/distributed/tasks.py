@@ -7,6 +7,7 @@ what all shards are sent (the other block).
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +20,12 @@ from ..estimators import constants
 from ..estimators.hashing import bounds_of, hashed
 from ..estimators.observations import Summary
 from ..estimators.uncertainty import Spread
+from ..factors import Tucker
 from ..kernels import RowSolution, RowUpdate, UnsureRows, backend
 from ..linalg import square
 from ..losses import Kept, Loss, Squared
 from ..operators import BlockProblem
-from .shards import Chain, Rows, Shard, wide
+from .shards import Chain, Rows, Shard
 
 Array = Any
 
@@ -40,9 +42,12 @@ class Own(NamedTuple):
 
 
 class Other(NamedTuple):
-    """The part of the factors that all shards get: the block of the other mode, and its vector."""
+    """The part of the factors that all shards get: the block of the other mode, and its vector.
 
-    block: Array
+    Of a tensor, the block is a tuple of all other blocks.
+    """
+
+    block: Any
     border: Array | None
 
 
@@ -151,6 +156,7 @@ def update(
 ) -> RowUpdate | None:
     """Return the solved rows of the shard, with their variances."""
     mode, F, y = shard.mode, factors_of(shard, own, other), shard.values(chain)
+    assert not isinstance(F, Tucker)
     variance, ridge, noise, given = unsure
     beside = None if given is None else own.border
     system = UnsureRows(F.partner(mode), variance, ridge, noise, mode, beside, given)
@@ -162,25 +168,41 @@ def product(
     shard: Shard,
     own: Own | None,
     was: Own | None,
-    M: Array,
+    matrices: tuple[Array, ...],
     other: Other | None,
     chain: Chain,
     trim: Trim | None,
     ones: bool,
 ) -> Array:
-    """Return sums over the entries of every slice, of weights times rows of M.
+    """Return sums over the entries of every slice, of weights times rows of other modes' matrices.
 
     The weights are the residuals of factors, the values without factors, or ones; 0 for entries
     that are not kept.
     """
-    weights = shard.pattern.ones(M) if ones else shard.values(chain)
+    mode, one = shard.mode, matrices[0]
+    weights = shard.pattern.ones(one) if ones else shard.values(chain)
     if own is not None and other is not None and not ones:
         weights = shard.operator.residual(factors_of(shard, own, other), weights)
     if trim is not None:
         weights = weights * _kept(shard, own, was, other, chain, trim)
-    modes = (M, M)
-    sums = Sparse(shard.pattern, weights).contract(modes, skip=shard.mode)
-    return sums if shard.mode == 0 else sums.T
+    modes = (*matrices[:mode], one, *matrices[mode:])
+    sums = Sparse(shard.pattern, weights).contract(modes, skip=mode)
+    return array_namespace(sums).moveaxis(sums, mode, 0)
+
+
+def slice_squares(shard: Shard, chain: Chain) -> Array:
+    """Return the sum of the squared values of every slice."""
+    return shard.pattern.squares(shard.values(chain), shard.mode)
+
+
+def gram_times(shard: Shard, mode: int, V: Array, chain: Chain) -> Array:
+    """Return M Mᵀ V for the unfolding M of the values along another mode.
+
+    All entries of a fibre of that mode are in one shard, so the sum over shards is that of the
+    whole.
+    """
+    M = Sparse(shard.pattern, shard.values(chain)).unfold(mode)
+    return M.times(M.adjoint_times(V))
 
 
 # ---- rows that stay where they are
@@ -213,7 +235,7 @@ def product_kept(
 ) -> Any:
     """Return `product`, which stays."""
     known = Chain() if chain is None else chain
-    return (product(shard, own, None, M, other, known, None, chain is None),), None
+    return (product(shard, own, None, (M,), other, known, None, chain is None),), None
 
 
 # ---- columns of which every shard of rows has some entries
@@ -334,62 +356,54 @@ def summary(
 
 def fingerprint(shard: Shard) -> int:
     """Return a number that depends on the entries, but neither on their order nor on shards."""
-    i, j = shard.index
     xp = array_namespace(shard.y)
     bits = xp.astype(shard.y, xp.float64).view(xp.int64)
-    i = i + shard.first
     with np.errstate(over="ignore"):
-        return int(xp.sum(hashed((i, j, bits), 0))) & (2**63 - 1)
+        return int(xp.sum(hashed((*shard.places_in_whole, bits), 0))) & (2**63 - 1)
 
 
 # ---- parts of the entries
 
 
-def reach(shard: Shard, places: tuple[Array, Array], length: int) -> Array:
-    """Count entries by the larger of their two places, where rows and columns are ordered."""
-    reached = _reached(shard, places)
+def reach(shard: Shard, places: tuple[Array, ...], length: int) -> Array:
+    """Count entries by the largest of their places, where the slices of every mode are ordered."""
+    reached = _reached(_placed(shard, places))
     return array_namespace(reached).bincount(reached, minlength=length)
 
 
-def _reached(shard: Shard, places: tuple[Array, Array]) -> Array:
-    i, j = _placed(shard, places)
-    return array_namespace(i).maximum(i, j)
+def _reached(placed: tuple[Array, ...]) -> Array:
+    return reduce(array_namespace(*placed).maximum, placed)
 
 
-def _placed(shard: Shard, places: tuple[Array, Array]) -> tuple[Array, Array]:
-    i, j = shard.index
-    return places[0][i + shard.first], places[1][j]
+def _placed(shard: Shard, places: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(place[i] for place, i in zip(places, shard.places_in_whole, strict=True))
 
 
-def nearest(
-    shard: Shard, places: tuple[Array, Array], last: int, chain: Chain
-) -> tuple[Array, Array, Array]:
-    """Return the entries both of whose places are below `last`, renumbered, and their values."""
-    i, j = _placed(shard, places)
-    chosen = array_namespace(i).maximum(i, j) < last
-    return i[chosen], j[chosen], shard.values(chain)[chosen]
+def nearest(shard: Shard, places: tuple[Array, ...], last: int, chain: Chain) -> tuple[Array, ...]:
+    """Return the entries all of whose places are below `last`, renumbered, and their values."""
+    placed = _placed(shard, places)
+    chosen = _reached(placed) < last
+    return *(i[chosen] for i in placed), shard.values(chain)[chosen]
 
 
-def entries(shard: Shard, chosen: Array | None, chain: Chain) -> tuple[Array, Array, Array]:
+def entries(shard: Shard, chosen: Array | None, chain: Chain) -> tuple[Array, ...]:
     """Return coordinates and values, of some slices of the shard's mode or of all."""
-    data = shard.local(chain)
-    own, others, y = shard.own + shard.first, wide(shard.others), data.y
-    if chosen is not None:
-        inside = array_namespace(own).isin(own, chosen)
-        own, others, y = own[inside], others[inside], y[inside]
-    return (own, others, y) if shard.mode == 0 else (others, own, y)
+    found = *shard.places_in_whole, shard.values(chain)
+    if chosen is None:
+        return found
+    own = found[shard.mode]
+    inside = array_namespace(own).isin(own, chosen)
+    return tuple(x[inside] for x in found)
 
 
 def hidden(shard: Shard, fraction: float, size: int, seed: int, parts: int, part: int) -> Array:
     """Return which entries are held out, by a hash of their coordinates."""
-    i, j = shard.index
-    index = (i + shard.first, j) if shard.mode == 0 else (i, j + shard.first)
     low, high = bounds_of(fraction, size, parts)[part : part + 2]
-    x = hashed(index, seed)
+    x = hashed(shard.places_in_whole, seed)
     return (x >= low) & (x < high)
 
 
-def held(shard: Shard, chain: Chain, *choice: Any) -> tuple[Array, Array, Array]:
+def held(shard: Shard, chain: Chain, *choice: Any) -> tuple[Array, ...]:
     """Return the entries that are held out."""
     chosen = hidden(shard, *choice)
     return tuple(x[chosen] for x in entries(shard, None, chain))
@@ -433,20 +447,33 @@ def _group(y: Array) -> Array:
 def parts(shard: Shard) -> tuple[Array, Array]:
     """Return the connected part of every slice, and that of every other one, within the shard.
 
-    −1 where there are no entries.
+    Slices of several other modes follow each other. −1 where there are no entries.
     """
-    n, width = shard.slices, shard.whole[1 - shard.mode]
+    n, width = shard.slices, sum(shard.sizes)
+    others = [i + first for i, first in zip(shard.beside, _firsts(shard.sizes), strict=True)]
     seen = np.zeros(width, dtype=bool)
-    seen[shard.others] = True
+    for i in others:
+        seen[i] = True
     index = shard.index
     if backend(*index).parts(index, shard.shape) == 1:  # which is soon seen
         found = np.zeros(n + width, dtype=np.int32)
     else:
-        ones = np.ones(shard.size, dtype=np.int8)
-        edges = coo_array((ones, (shard.own, n + shard.others)), shape=(n + width, n + width))
+        own, ends = np.tile(shard.own, len(others)), np.concatenate(others)
+        ones = np.ones(len(own), dtype=np.int8)
+        edges = coo_array((ones, (own, n + ends)), shape=(n + width, n + width))
         found = connected_components(edges.tocsr(), directed=False)[1]
     own = np.where(np.diff(shard.starts) > 0, found[:n], -1)
     return own, np.where(seen, found[n:], -1)
+
+
+def _firsts(sizes: tuple[int, ...]) -> list[int]:
+    return [0, *np.cumsum(sizes[:-1]).tolist()]
+
+
+def extremes(shard: Shard, chain: Chain) -> tuple[float, float]:
+    """Return the smallest and the largest value."""
+    y = shard.values(chain)
+    return float(y.min()), float(y.max())
 
 
 def share_of_variance(

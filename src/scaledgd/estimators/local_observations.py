@@ -372,6 +372,10 @@ class LocalObservations(Observations):
         each = STRETCH if isinstance(self.y, np.ndarray) else max(1, self.size)
         return [slice(begin, begin + each) for begin in range(0, self.size, each)]
 
+    @property
+    def constant(self) -> bool:
+        return bool(array_namespace(self.y).all(self.flat == self.flat[0]))
+
     def mean(self) -> float:
         return float(array_namespace(self.y).mean(self.y))
 

@@ -110,6 +110,11 @@ class Observations(ABC):
         If `robust`, the count times the square of a scaled median absolute deviation.
         """
 
+    @property
+    @abstractmethod
+    def constant(self) -> bool:
+        """Whether all values are equal."""
+
     @abstractmethod
     def mean(self) -> float:
         """Return the mean of all values."""

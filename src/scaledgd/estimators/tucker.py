@@ -366,7 +366,7 @@ def rungs(
 
 
 def choose_ranks(
-    session: Session, data: Observations, outliers: Outliers, seed: int
+    session: Session, data: Observations, outliers: Outliers | None, seed: int
 ) -> tuple[Ranks, list[dict[str, Any]], Tucker | None]:
     """Try equal ranks of growing size on held-out entries, some of which are grossly wrong.
 
