@@ -93,9 +93,22 @@ def test_ranks_are_chosen_here_or_on_a_part(large, monkeypatch):
     assert type(many._model.observations) is RememberedObservations
     assert many.rank_ == RANKS
     assert 0.8 < many.noise_variance_ / 0.1**2 < 1.2
-    for given in ({"calibrate": 0.1}, {"outliers": "auto"}):
-        with pytest.raises(MemoryError, match=r"not distributed \("):
-            lazily(clone(MODEL).set_params(**given), index, y)
+    with pytest.raises(MemoryError, match=r"not distributed \("):
+        lazily(clone(MODEL).set_params(outliers="auto"), index, y)
+
+
+def test_intervals_read_the_entries_again(large):
+    index, y = entries(offsets=True)
+    model = clone(MODEL).set_params(calibrate=0.1)
+    one, many = clone(model).fit_entries(index, y, SHAPE), lazily(model, index, y)
+    alike(one, many)
+    assert np.allclose(one._model.scores, many._model.scores, rtol=1e-8)
+    some = tuple(i[:40] for i in index)
+    for kind in ("model", "prediction", "conformal"):
+        bounds = [model.interval(some, 0.9, kind) for model in (one, many)]
+        assert np.allclose(*bounds, rtol=1e-8, atol=1e-8)
+    with pytest.raises(ValueError, match="ask before saving"):
+        pickle.loads(pickle.dumps(many)).interval(some)
 
 
 def test_four_modes(large):
@@ -123,7 +136,7 @@ def test_a_cluster_answers_like_one_machine(large, client):  # noqa: F811
     again = pickle.loads(pickle.dumps(many))
     assert np.array_equal(again.reconstruct(), many.reconstruct())
     with pytest.raises(NotImplementedError, match="fitted on a cluster"):
-        many.interval(tuple(i[:3] for i in index))
+        many.sample(1)
 
 
 def test_a_model_is_saved_without_its_data(large, tmp_path):

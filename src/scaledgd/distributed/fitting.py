@@ -128,7 +128,7 @@ def _forget(work: Any, source: Source) -> None:
     """Keep what a model needs of the data, which the cluster is about to release."""
     model = work._model
     if len(source.shape) > 2:
-        known = RememberedObservations.of_tensor(model.observations)
+        known = RememberedObservations.of_tensor(model.observations, source)
         work._model = model.with_same_fit(observations=known)
         return
     model._row_levels  # noqa: B018, found while the data are there

@@ -19,7 +19,8 @@ from ..estimators.packing import packable
 from ..estimators.plans import Reading
 from ..estimators.robust_judging import only_slices
 from ..estimators.uncertainty import Spread
-from ..factors import Bordered
+from ..factors import Bordered, Tucker
+from .shards import spread_out
 from .sources import Source
 from .workers import opened
 
@@ -119,13 +120,15 @@ class RememberedObservations:
         )
 
     @classmethod
-    def of_tensor(cls, data: Any) -> RememberedObservations:
+    def of_tensor(cls, data: Any, source: Source) -> RememberedObservations:
         """Return what is to be remembered of the entries of a tensor."""
         first, second, *more = (data.counts(k) for k in range(len(data.shape)))
         none, numbers = np.empty(0, dtype=data.dtype), np.empty(0, dtype=np.int64)
         return cls(
             *(data.shape, data.size, none, first, second, data.magnitude()),
             *(none, numbers, numbers, none, numbers, data.components()),
+            source=source,
+            held=data.choice,
             more_counts=tuple(more),
         )
 
@@ -208,11 +211,7 @@ class RememberedObservations:
 
     def spread_of(self, model: Any) -> Spread:
         """Return how sure a model is; that reads entries again."""
-        if self.source is None:
-            raise ValueError(
-                "intervals need the data of the fit, which a model that was fitted on a cluster "
-                "does not hold and a saved or pickled one cannot find; ask before saving"
-            )
+        self._check_source()
         if model.posterior is None:
             raise NotImplementedError(
                 'intervals of a fit on a cluster need the ridge that is learnt; set ridge="auto"'
@@ -226,6 +225,30 @@ class RememberedObservations:
             threshold=model.threshold,
         )
 
+    def _check_source(self) -> None:
+        if self.source is None:
+            raise ValueError(
+                "intervals need the data of the fit, which a model that was fitted on a cluster "
+                "does not hold and a saved or pickled one cannot find; ask before saving"
+            )
+
+    def total_weight(self, mode: int) -> Array:
+        """Return the sums of the weights, which are ones."""
+        return self.counts(mode)
+
+    def shares_of_variance(
+        self, F: Tucker, ridge: Array, noise: float, mode: int, index: tuple[Array, ...]
+    ) -> Array:
+        """Return what the rows of a mode of a tensor add to the variance of entries, over the
+        noise; that reads entries again.
+        """
+        self._check_source()
+        wanted, place = np.unique(index[mode], return_inverse=True)
+        blocks, at = list(F.blocks), list(index)
+        blocks[mode], at[mode] = blocks[mode][wanted], place
+        local, ridges = self.slices(mode, wanted), (ridge,) * len(self.shape)
+        return Spread(F.with_blocks(tuple(blocks)), local, ridges, noise).share(mode, tuple(at))
+
     def slices(self, mode: int, chosen: Array) -> LocalObservations:
         """Read the entries of some slices of a mode again, and renumber them."""
         counted = int(self.counts(mode)[chosen].sum())
@@ -237,7 +260,8 @@ class RememberedObservations:
         assert self.source is not None
         with opened(None) as workers:
             i, j, y = self.source.some(workers, mode, chosen, unseen(self.held))
-        return LocalObservations((i, j), y, self.shape).slices(mode, chosen)
+        index = i, *spread_out(j, self.shape[1:])
+        return LocalObservations(index, y, self.shape).slices(mode, chosen)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):

@@ -66,7 +66,8 @@ class Source:
         from dask import delayed
 
         wanted = delayed(chosen)
-        filtered = [delayed(_some)(block, mode, wanted, unseen) for block in self.blocks]
+        sizes = self.shape[1:]
+        filtered = [delayed(_some)(block, sizes, mode, wanted, unseen) for block in self.blocks]
         return joined(workers.compute(filtered), self.dtype)
 
 
@@ -79,12 +80,18 @@ def joined(parts: Sequence[Piece], dtype: Any) -> Piece:
     return i.astype(np.int64, copy=False), j.astype(np.int64, copy=False), y
 
 
-def _some(block: Piece, mode: int, chosen: Array, unseen: Callable[..., Array] | None) -> Piece:
+def _some(
+    block: Piece,
+    sizes: tuple[int, ...],
+    mode: int,
+    chosen: Array,
+    unseen: Callable[..., Array] | None,
+) -> Piece:
     i, j, y = block
-    inside = np.isin((i, j)[mode], chosen)
+    inside = np.isin((i, *spread_out(j, sizes))[mode], chosen)
     i, j, y = i[inside], j[inside], y[inside]
     if unseen is not None:
-        keep = ~unseen((i.astype(np.int64), j.astype(np.int64)))
+        keep = ~unseen((i.astype(np.int64), *spread_out(j.astype(np.int64), sizes)))
         i, j, y = i[keep], j[keep], y[keep]
     return i, j, y
 

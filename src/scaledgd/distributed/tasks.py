@@ -492,7 +492,7 @@ def share_of_variance(
         return shard.y[:0]
     data = shard.local(chain)
     data = data if limit is None else data.without_outliers(F, limit)
-    return Spread(F, data, (ridge, ridge), noise).share(mode, index)
+    return Spread(F, data, (ridge,) * len(shard.whole), noise).share(mode, index)
 
 
 def add(a: Any, b: Any) -> Any:

@@ -170,8 +170,6 @@ class _TensorEstimator(EntrywiseEstimator):
         ranks = self._ranks(source.shape)
         if self._outliers() is not None:
             return "gross errors of tensors are looked for on one machine"
-        if self.calibrate:
-            return "calibrate of tensors needs one machine"
         if ranks is None:
             from ..distributed.fitting import room_here
 
