@@ -678,7 +678,7 @@ def test_robust_fits_in_shards(name, parts, noise, large, judged, alone, monkeyp
             assert np.allclose(*bounds, rtol=1e-8, atol=1e-8)
 
 
-def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch):
+def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch, tmp_path):
     monkeypatch.setattr(fitting, "PART", 4000)
     i, j, y = with_errors()
     lines = dd.from_pandas(labelled(i, j, y), npartitions=3)
@@ -687,6 +687,10 @@ def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch):
     assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
     gc.collect()
     assert not left_behind(client)
+    many.save(tmp_path / "model.npz")
+    again = sg.load(tmp_path / "model.npz")
+    assert abs(again.outliers_ - many.outliers_).max() == 0
+    assert again.outliers_.nnz == one.outliers_.nnz
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])

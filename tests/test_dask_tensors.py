@@ -94,7 +94,7 @@ def test_ranks_are_chosen_here_or_on_a_part(large, monkeypatch):
     assert many.rank_ == RANKS
     assert 0.8 < many.noise_variance_ / 0.1**2 < 1.2
     with pytest.raises(MemoryError, match=r"not distributed \("):
-        lazily(clone(MODEL).set_params(outliers="auto"), index, y)
+        lazily(clone(MODEL).set_params(outliers="auto", calibrate=0.1), index, y)
 
 
 def test_intervals_read_the_entries_again(large):
@@ -109,6 +109,27 @@ def test_intervals_read_the_entries_again(large):
         assert np.allclose(*bounds, rtol=1e-8, atol=1e-8)
     with pytest.raises(ValueError, match="ask before saving"):
         pickle.loads(pickle.dumps(many)).interval(some)
+
+
+@pytest.mark.parametrize(("parts", "noise", "outliers"), [(4, 0.1, "auto"), (7, 0.0, 0.06)])
+def test_gross_errors(parts, noise, outliers, large, monkeypatch, tmp_path):
+    index, y = entries(noise)
+    rng = np.random.default_rng(3)
+    y = y + 20 * rng.standard_normal(len(y)) * (rng.random(len(y)) < 0.05)
+    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    model = clone(MODEL).set_params(outliers=outliers)
+    one, many = clone(model).fit_entries(index, y, SHAPE), lazily(model, index, y)
+    assert type(many._model.observations) is RememberedObservations
+    if noise:
+        alike(one, many)
+    else:  # the noise is what rounding leaves
+        assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+    assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
+    assert one.outliers_.nnz == many.outliers_.nnz > 100
+    many.save(tmp_path / "model.npz")
+    again = sg.load(tmp_path / "model.npz")
+    for found, want in zip(again.outliers_.coords, many.outliers_.coords, strict=True):
+        assert np.array_equal(found, want)
 
 
 def test_four_modes(large):

@@ -128,7 +128,8 @@ def _forget(work: Any, source: Source) -> None:
     """Keep what a model needs of the data, which the cluster is about to release."""
     model = work._model
     if len(source.shape) > 2:
-        known = RememberedObservations.of_tensor(model.observations, source)
+        left = None if model.threshold is None else model._summary
+        known = RememberedObservations.of_tensor(model.observations, left, source)
         work._model = model.with_same_fit(observations=known)
         return
     model._row_levels  # noqa: B018, found while the data are there

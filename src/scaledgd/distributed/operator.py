@@ -48,11 +48,14 @@ class Distant:
         The numbers are X − y for these, and otherwise y.
     kept : Within, optional
         Where they are not zero.
+    bare : bool
+        Whether the numbers are X itself.
     """
 
     data: InShards
     factors: Any = None
     kept: Within | None = None
+    bare: bool = False
 
     backend = Afar()
 
@@ -158,7 +161,7 @@ class ShardedEntries(Operator):
         return ShardedAmbient(self.data, None, kept)
 
     def apply(self, factors: Factors) -> Any:
-        return Distant(self.data.with_zeros(), factors)
+        return Distant(self.data, factors, bare=True)
 
     def residual(self, factors: Factors, y: Any) -> Any:
         return replace(y, factors=factors)
@@ -214,8 +217,10 @@ class ShardedEntries(Operator):
     def step_block(self, problem: BlockProblem) -> RowSolution:
         F, k, data = problem.factors, problem.k, problem.y.data
         if k == len(data.shape):  # a core is one system, which takes a few passes
-            gradient = F.pullback_block(self.adjoint(self.residual(F, problem.y)), k)
-            return self.solve_block(problem, gradient)
+            kept = problem.loss.kept
+            left = replace(self.residual(F, problem.y), kept=kept)
+            at = ShardedEntries(data)
+            return at.solve_block(problem, F.pullback_block(at.adjoint(left), k), kept)
         ridge: list[Any] = [problem.ridge] * len(data.shards[k])
         if problem.ridge is not None and problem.ridge.ndim == 2:
             ridge = data.cut(problem.ridge, k)
@@ -355,34 +360,30 @@ class ShardedAmbient(Ambient):
         if skip is None:
             rows = self.contract(modes, 0)
             return modes[0].T @ rows if rows.ndim == 2 else mode_product(rows, modes[0].T, 0)
-        data, w = self.data, self.weights
+        data = self.data
         if data.far:
             return self._tall(modes[1 - skip], skip)
         matrices = tuple(compact(M) for k, M in enumerate(modes) if k != skip)
-        F = None if w is None else w.factors
-        kept = self.kept if w is None else w.kept
-        was, trim = data.operator._trim(F, kept, skip)
-        mine: list[Any] = [None] * len(was) if F is None else own_of(data, F, skip)
-        other = None if F is None else other_of(F, skip)
-        own = list(zip(mine, was, strict=True))
-        found = data.each(tasks.product, skip, own, matrices, other, data.chain, trim, w is None)
-        sums = concatenated(found)
+        own, about = self.asked(skip)
+        sums = concatenated(data.each(tasks.product, skip, own, matrices, *about))
         return array_namespace(sums).moveaxis(sums, 0, skip)
 
+    def asked(self, mode: int) -> tuple[list[Any], tuple[Any, ...]]:
+        """Return what each shard of a mode, and what all, need to know the numbers."""
+        data, w = self.data, self.weights
+        F = None if w is None else w.factors
+        was, trim = data.operator._trim(F, self.kept if w is None else w.kept, mode)
+        mine: list[Any] = [None] * len(was) if F is None else own_of(data, F, mode)
+        other = None if F is None else other_of(F, mode)
+        what = "ones" if w is None else "bare" if w.bare else "residual"
+        return list(zip(mine, was, strict=True)), (other, data.chain, trim, what)
+
     def unfold(self, mode: int) -> Ambient:
-        return _Unfolded(self._values, mode)
+        return _Unfolded(self, mode)
 
     def squares(self, mode: int) -> Array:
-        data = self._values
-        return concatenated(data.each(tasks.slice_squares, mode, None, data.chain))
-
-    @property
-    def _values(self) -> InShards:
-        """The data, where the numbers are their values."""
-        w = self.weights
-        if w is None or w.factors is not None or w.kept is not None:
-            raise NotImplementedError("only the values themselves are unfolded in shards")
-        return w.data
+        own, about = self.asked(mode)
+        return concatenated(self.data.each(tasks.slice_squares, mode, own, *about))
 
     def _tall(self, M: Array, skip: int) -> Array:
         """The same where rows stay on the workers."""
@@ -404,20 +405,22 @@ class ShardedAmbient(Ambient):
 
 @dataclass(frozen=True, eq=False)
 class _Unfolded(Ambient):
-    """The unfolding of values along a mode, of which only the Gram matrix is needed."""
+    """The unfolding of a tensor along a mode, of which only the Gram matrix is needed."""
 
-    data: InShards
+    Z: ShardedAmbient
     mode: int
 
     @property
     def shape(self) -> tuple[int, ...]:
-        n = self.data.shape[self.mode]
-        return n, math.prod(self.data.shape) // n
+        n = self.Z.shape[self.mode]
+        return n, math.prod(self.Z.shape) // n
 
     def gram_times(self, V: Array) -> Array:
-        data = self.data
-        shards = data.shards[1 if self.mode == 0 else 0]
-        return data.workers.total(tasks.gram_times, shards, self.mode, compact(V), data.chain)
+        data, other = self.Z.data, 1 if self.mode == 0 else 0
+        own, about = self.Z.asked(other)
+        question = ((self.mode, compact(V)),)
+        work, shards = tasks.gram_times, data.shards[other]
+        return data.workers.added(work, shards, own, [question], the_sum, *about)[0]
 
 
 class ShardedView(ObservedView):

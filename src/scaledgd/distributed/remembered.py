@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from ..estimators import validation
 from ..estimators.constants import equal
@@ -64,6 +65,9 @@ class RememberedObservations:
         Which of them were held out.
     more_counts : tuple of arrays
         Entries in every slice of the other modes of a tensor.
+    wrong : tuple of arrays
+        Coordinates of outliers, by mode, and by how much they are off; empty if none were looked
+        for.
     """
 
     shape: tuple[int, ...]
@@ -82,6 +86,7 @@ class RememberedObservations:
     source: Source | None = None
     held: tuple[Any, ...] | None = None
     more_counts: tuple[Array, ...] = ()
+    wrong: tuple[Array, ...] = ()
 
     index = None
     weight = None
@@ -117,19 +122,22 @@ class RememberedObservations:
             (left.count, left.squares, left.mean_unit),
             source,
             data.choice,
+            wrong=_entries_of(left),
         )
 
     @classmethod
-    def of_tensor(cls, data: Any, source: Source) -> RememberedObservations:
+    def of_tensor(cls, data: Any, left: Summary | None, source: Source) -> RememberedObservations:
         """Return what is to be remembered of the entries of a tensor."""
         first, second, *more = (data.counts(k) for k in range(len(data.shape)))
         none, numbers = np.empty(0, dtype=data.dtype), np.empty(0, dtype=np.int64)
         return cls(
             *(data.shape, data.size, none, first, second, data.magnitude()),
             *(none, numbers, numbers, none, numbers, data.components()),
+            left=None if left is None else (left.count, left.squares, left.mean_unit),
             source=source,
             held=data.choice,
             more_counts=tuple(more),
+            wrong=_entries_of(left),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -184,7 +192,11 @@ class RememberedObservations:
     def summary(self, *_: Any) -> Summary:
         """Return what the fit left of the entries."""
         assert self.left is not None
-        return Summary(*self.left)
+        if not self.wrong:
+            return Summary(*self.left)
+        *index, off = self.wrong
+        outliers = coo_array((off, tuple(index)), shape=self.shape)
+        return replace(Summary(*self.left), outliers=outliers)
 
     def validate(self) -> None:
         """Raise a FileError if it does not make sense."""
@@ -207,6 +219,12 @@ class RememberedObservations:
         must(given or bool(more), "what a fit leaves")
         for x in self.left or ():
             validation.number(x, least=0)
+        must(len(self.wrong) in (0, len(self.shape) + 1), "outliers")
+        for i, n in zip(self.wrong, self.shape, strict=False):
+            places = i.dtype.kind == "i" and i.shape == self.wrong[-1].shape
+            must(bool(places and np.all((i >= 0) & (i < n))), "outliers")
+        if self.wrong:
+            shaped(self.wrong[-1], self.wrong[-1].shape[:1])
         must(self.source is None, "a source")
 
     def spread_of(self, model: Any) -> Spread:
@@ -270,6 +288,13 @@ class RememberedObservations:
             "this needs the data of the fit on this machine, but the model was fitted on a "
             "cluster, which has released them; fit what one machine can hold"
         )
+
+
+def _entries_of(left: Summary | None) -> tuple[Array, ...]:
+    """The outliers of a fit as arrays."""
+    if left is None or left.outliers is None:
+        return ()
+    return *left.outliers.coords, left.outliers.data
 
 
 def remembered_here(data: LocalObservations) -> RememberedObservations:

@@ -164,45 +164,59 @@ def update(
     return shard.operator.update_block(BlockProblem(F, mode, y, loss), system)
 
 
-def product(
+def weighted(
     shard: Shard,
     own: Own | None,
     was: Own | None,
-    matrices: tuple[Array, ...],
     other: Other | None,
     chain: Chain,
     trim: Trim | None,
-    ones: bool,
-) -> Array:
-    """Return sums over the entries of every slice, of weights times rows of other modes' matrices.
+    what: str,
+) -> Sparse:
+    """Return numbers at the entries; 0 for entries that are not kept.
 
-    The weights are the residuals of factors, the values without factors, or ones; 0 for entries
-    that are not kept.
+    They are the residuals of factors, or the values without factors; X itself if they are
+    "bare"; or "ones".
     """
-    mode, one = shard.mode, matrices[0]
-    weights = shard.pattern.ones(one) if ones else shard.values(chain)
-    if own is not None and other is not None and not ones:
-        weights = shard.operator.residual(factors_of(shard, own, other), weights)
+    if what == "ones":
+        found = shard.pattern.ones(shard.y)
+    elif what == "bare" and own is not None and other is not None:
+        found = shard.operator.apply(factors_of(shard, own, other))
+    else:
+        found = residual_of(shard, own, other, chain)
     if trim is not None:
-        weights = weights * _kept(shard, own, was, other, chain, trim)
-    modes = (*matrices[:mode], one, *matrices[mode:])
-    sums = Sparse(shard.pattern, weights).contract(modes, skip=mode)
+        found = found * _kept(shard, own, was, other, chain, trim)
+    return Sparse(shard.pattern, found)
+
+
+def product(
+    shard: Shard, own: Own | None, was: Own | None, matrices: tuple[Array, ...], *about: Any
+) -> Array:
+    """Return sums over the entries of every slice, of `weighted` times rows of matrices.
+
+    There is a matrix for every other mode.
+    """
+    mode = shard.mode
+    modes = (*matrices[:mode], matrices[0], *matrices[mode:])
+    sums = weighted(shard, own, was, *about).contract(modes, skip=mode)
     return array_namespace(sums).moveaxis(sums, mode, 0)
 
 
-def slice_squares(shard: Shard, chain: Chain) -> Array:
-    """Return the sum of the squared values of every slice."""
-    return shard.pattern.squares(shard.values(chain), shard.mode)
+def slice_squares(shard: Shard, own: Own | None, was: Own | None, *about: Any) -> Array:
+    """Return the sum of squares of `weighted`, of every slice."""
+    return weighted(shard, own, was, *about).squares(shard.mode)
 
 
-def gram_times(shard: Shard, mode: int, V: Array, chain: Chain) -> Array:
-    """Return M Mᵀ V for the unfolding M of the values along another mode.
+def gram_times(
+    shard: Shard, own: Own | None, was: Own | None, ask: tuple[int, Array], *about: Any
+) -> Array:
+    """Return M Mᵀ V for the unfolding M of `weighted` along another mode.
 
     All entries of a fibre of that mode are in one shard, so the sum over shards is that of the
     whole.
     """
-    M = Sparse(shard.pattern, shard.values(chain)).unfold(mode)
-    return M.times(M.adjoint_times(V))
+    mode, V = ask
+    return weighted(shard, own, was, *about).unfold(mode).gram_times(V)
 
 
 # ---- rows that stay where they are
@@ -234,8 +248,8 @@ def product_kept(
     shard: Shard, own: Own | None, M: Array, other: Other | None, chain: Chain | None
 ) -> Any:
     """Return `product`, which stays."""
-    known = Chain() if chain is None else chain
-    return (product(shard, own, None, (M,), other, known, None, chain is None),), None
+    about = (None, Chain(), None, "ones") if chain is None else (other, chain, None, "residual")
+    return (product(shard, own, None, (M,), *about),), None
 
 
 # ---- columns of which every shard of rows has some entries
@@ -339,17 +353,16 @@ def moments(shard: Shard, chain: Chain) -> tuple[int, float, float, float]:
 def summary(
     shard: Shard,
     own: Own,
-    offset: Array | None,
-    scale: Array | None,
     other: Other,
-    others: tuple[Array | None, Array | None],
+    offsets: tuple[Array | None, ...],
+    scales: tuple[Array | None, ...],
     size: float,
     threshold: float | None,
     outliers: bool,
 ) -> Summary:
     """Return what a fit leaves of the entries; rows only."""
     F = factors_of(shard, own, other)
-    offsets, scales = (offset, others[0]), (scale, others[1])
+    offsets, scales = shard.cut_all((offsets, scales))
     found = shard.local(Chain()).summary(F, offsets, size, scales, threshold)
     return found if outliers else replace(found, outliers=None)
 

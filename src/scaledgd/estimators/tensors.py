@@ -168,8 +168,8 @@ class _TensorEstimator(EntrywiseEstimator):
     def _undistributed(self, source: Any) -> str:
         """Return why a fit must have all entries on this machine; "" if it need not."""
         ranks = self._ranks(source.shape)
-        if self._outliers() is not None:
-            return "gross errors of tensors are looked for on one machine"
+        if self._outliers() is not None and self.calibrate:
+            return "calibrate with outliers needs one machine"
         if ranks is None:
             from ..distributed.fitting import room_here
 
