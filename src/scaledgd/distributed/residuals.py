@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 
 from ..ambient import Ambient
 from ..estimators.magnitudes import scale_of, typical_of
-from ..estimators.observations import MULTIPLE, Model, Summary, position_of
+from ..estimators.observations import MULTIPLE, Measure, Model, Summary, position_of
 from ..estimators.packing import host
 from ..estimators.reading import available_memory
 from ..factors import LowRank
@@ -107,35 +107,27 @@ class Residuals(InShards):
             tuple(new if k == mode else B for k, B in enumerate(factors.blocks))
         )
 
-    def summary(
-        self,
-        estimate: Model,
-        offsets: tuple[Array | None, ...] = (),
-        size: float = 1.0,
-        scales: tuple[Array | None, ...] = (),
-        threshold: float | None = None,
-        robust_scale: bool = False,
-    ) -> Summary:
+    def summary(self, estimate: Model, by: Measure) -> Summary:
         """Return what a fit leaves of the data, as `LocalObservations.summary` does."""
         own = [(x,) for x in own_of(self, estimate, 0)]
-        about = other_of(estimate, 0), offsets, scales, size, threshold
+        other, sides = other_of(estimate, 0), (by.offsets, by.scales)
 
         def ask(outliers: bool) -> list[Summary]:
-            return self.each(tasks.summary, 0, own, *about, outliers)
+            return self.each(tasks.summary, 0, own, other, sides, by.size, by.threshold, outliers)
 
         found = ask(False)
         counts = self._sizes
         count = sum(one.count for one in found)
         units = sum(n * one.mean_unit for n, one in zip(counts, found, strict=True)) / self.size
         squares = math.fsum(one.squares for one in found)
-        if threshold is None:
+        if by.threshold is None:
             return Summary(count, squares, units)
         self._check_room(self.size - int(count), "the outliers of this fit")
         scale = None
-        if robust_scale:
-            plain = self.shifted(offsets).standardised(scales).scaled(size)
-            (L, R), (d, e) = estimate.blocks, scales or (None, None)
-            L = L / size if d is None else L / (size * d[:, None])
+        if by.robust_scale:
+            plain = self.shifted(by.offsets).standardised(by.scales).scaled(by.size)
+            (L, R), (d, e) = estimate.blocks, by.scales or (None, None)
+            L = L / by.size if d is None else L / (by.size * d[:, None])
             R = R if e is None else R / e[:, None]
             scale = scale_of(Distant(plain, LowRank(L, R)))
         return Summary(count, squares, units, self._outliers(ask(True)), scale)

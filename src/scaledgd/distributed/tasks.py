@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from ..ambient import Sparse
 from ..estimators import constants
 from ..estimators.hashing import bounds_of, hashed
-from ..estimators.observations import Summary
+from ..estimators.observations import Measure, Summary
 from ..estimators.uncertainty import Spread
 from ..factors import Tucker
 from ..kernels import RowSolution, RowUpdate, UnsureRows, backend
@@ -354,16 +354,21 @@ def summary(
     shard: Shard,
     own: Own,
     other: Other,
-    offsets: tuple[Array | None, ...],
-    scales: tuple[Array | None, ...],
+    sides: tuple[Any, Any],
     size: float,
     threshold: float | None,
     outliers: bool,
 ) -> Summary:
-    """Return what a fit leaves of the entries; rows only."""
+    """Return what a fit leaves of the entries; rows only.
+
+    Parameters
+    ----------
+    sides : pair of tuples
+        Offsets and scales.
+    """
     F = factors_of(shard, own, other)
-    offsets, scales = shard.cut_all((offsets, scales))
-    found = shard.local(Chain()).summary(F, offsets, size, scales, threshold)
+    offsets, scales = shard.cut_all(sides)
+    found = shard.local(Chain()).summary(F, Measure(offsets, size, scales, threshold))
     return found if outliers else replace(found, outliers=None)
 
 

@@ -230,6 +230,30 @@ class Observations(ABC):
 
 
 @dataclass(frozen=True, eq=False)
+class Measure:
+    """How the residuals of a fit are measured, and which are outliers.
+
+    Attributes
+    ----------
+    offsets : tuple of arrays or None, one per mode
+        Added to the estimate, which is in the units of the data.
+    size : float
+    scales : tuple of arrays or None, one per mode
+        The residual is measured in units of `size` times the scales.
+    threshold : float, optional
+        Residuals above it, in these units, are outliers.
+    robust_scale : bool
+        Whether to compute a robust standard deviation as well.
+    """
+
+    offsets: tuple[Array | None, ...] = ()
+    size: float = 1.0
+    scales: tuple[Array | None, ...] = ()
+    threshold: float | None = None
+    robust_scale: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Summary:
     """Residual statistics and outliers of a fit.
 

@@ -13,7 +13,7 @@ from ..state import State
 from . import validation
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index, Trail
-from .observations import Observations, Summary
+from .observations import Measure, Observations, Summary
 from .packing import packable
 from .robust import threshold
 from .slices import SlicePrior, solve_parts
@@ -288,7 +288,7 @@ class TensorModel(EntrywiseModel):
     def _summary(self) -> Summary:
         """What the fit leaves of the data."""
         F, offsets = (self.attributes[name] for name in ("factors_", "offsets_"))
-        return self.observations.summary(F, offsets, self.size, (), self.threshold)
+        return self.observations.summary(F, Measure(offsets, self.size, (), self.threshold))
 
     def at(self, index: Index) -> Array:
         return self.values(self.attributes["factors_"], index)
