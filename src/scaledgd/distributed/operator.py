@@ -19,9 +19,10 @@ from ..factors import Blocks, Bordered, Factors, LowRank, Tucker
 from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
 from ..kernels.cpp import sizes_of
 from ..kernels.entries import compact, jitter
-from ..linalg import gram, mode_product
+from ..linalg import conjugate_gradients, gram, mode_product
 from ..losses import HardTrim
 from ..operators import BlockProblem, Operator
+from ..operators.base import CORE_TOL
 from ..problems import Observed
 from ..problems.observed import ObservedView
 from . import systems, tasks
@@ -48,14 +49,11 @@ class Distant:
         The numbers are X − y for these, and otherwise y.
     kept : Within, optional
         Where they are not zero.
-    bare : bool
-        Whether the numbers are X itself.
     """
 
     data: InShards
     factors: Any = None
     kept: Within | None = None
-    bare: bool = False
 
     backend = Afar()
 
@@ -160,9 +158,6 @@ class ShardedEntries(Operator):
         kept = w if isinstance(w, Within) else self.data.kept
         return ShardedAmbient(self.data, None, kept)
 
-    def apply(self, factors: Factors) -> Any:
-        return Distant(self.data, factors, bare=True)
-
     def residual(self, factors: Factors, y: Any) -> Any:
         return replace(y, factors=factors)
 
@@ -216,11 +211,8 @@ class ShardedEntries(Operator):
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
         F, k, data = problem.factors, problem.k, problem.y.data
-        if k == len(data.shape):  # a core is one system, which takes a few passes
-            kept = problem.loss.kept
-            left = replace(self.residual(F, problem.y), kept=kept)
-            at = ShardedEntries(data)
-            return at.solve_block(problem, F.pullback_block(at.adjoint(left), k), kept)
+        if k == len(data.shape):
+            return self._core_step(problem)
         ridge: list[Any] = [problem.ridge] * len(data.shards[k])
         if problem.ridge is not None and problem.ridge.ndim == 2:
             ridge = data.cut(problem.ridge, k)
@@ -237,6 +229,28 @@ class ShardedEntries(Operator):
             concatenated([one.diagonal for one in found]),
             sum(one.total for one in found),
         )
+
+    def _core_step(self, problem: BlockProblem) -> RowSolution:
+        """The step of the core of a tensor, which is one system: a pass for every product."""
+        F, data = problem.factors, problem.y.data
+        assert isinstance(F, Tucker)
+        assert problem.ridge is None
+        was, trim = self._trim(None, problem.loss.kept, 0)
+        own = list(zip(own_of(data, F, 0), was, strict=True))
+
+        def sums(core: Array, residual: bool) -> Array:
+            """The gradient by the core, or that of what is linear in it."""
+            asked = [((core, residual),)]
+            # the factors stay on the workers from one pass to the next
+            return data.added(
+                tasks.core_sums, own, asked, the_sum, F.factors[1:], data.chain, trim
+            )[0]
+
+        gradient, precondition = sums(F.core, True), F.preconditioner(problem.k)
+        step = conjugate_gradients(
+            lambda core: sums(core, False), gradient, precondition, CORE_TOL, problem.steps
+        )
+        return RowSolution(step)
 
     def _tall_step(self, problem: BlockProblem, ridge: list[Any]) -> RowSolution:
         """The same where rows stay on the workers."""
@@ -375,8 +389,7 @@ class ShardedAmbient(Ambient):
         was, trim = data.operator._trim(F, self.kept if w is None else w.kept, mode)
         mine: list[Any] = [None] * len(was) if F is None else own_of(data, F, mode)
         other = None if F is None else other_of(F, mode)
-        what = "ones" if w is None else "bare" if w.bare else "residual"
-        return list(zip(mine, was, strict=True)), (other, data.chain, trim, what)
+        return list(zip(mine, was, strict=True)), (other, data.chain, trim, w is None)
 
     def unfold(self, mode: int) -> Ambient:
         return _Unfolded(self, mode)

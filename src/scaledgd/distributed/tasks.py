@@ -171,19 +171,13 @@ def weighted(
     other: Other | None,
     chain: Chain,
     trim: Trim | None,
-    what: str,
+    ones: bool,
 ) -> Sparse:
     """Return numbers at the entries; 0 for entries that are not kept.
 
-    They are the residuals of factors, or the values without factors; X itself if they are
-    "bare"; or "ones".
+    They are the residuals of factors, the values without factors, or ones.
     """
-    if what == "ones":
-        found = shard.pattern.ones(shard.y)
-    elif what == "bare" and own is not None and other is not None:
-        found = shard.operator.apply(factors_of(shard, own, other))
-    else:
-        found = residual_of(shard, own, other, chain)
+    found = shard.pattern.ones(shard.y) if ones else residual_of(shard, own, other, chain)
     if trim is not None:
         found = found * _kept(shard, own, was, other, chain, trim)
     return Sparse(shard.pattern, found)
@@ -200,6 +194,32 @@ def product(
     modes = (*matrices[:mode], matrices[0], *matrices[mode:])
     sums = weighted(shard, own, was, *about).contract(modes, skip=mode)
     return array_namespace(sums).moveaxis(sums, mode, 0)
+
+
+def core_sums(
+    shard: Shard,
+    own: Own,
+    was: Own | None,
+    ask: tuple[Array, bool],
+    factors: tuple[Array, ...],
+    chain: Chain,
+    trim: Trim | None,
+) -> Array:
+    """Return the gradient of half the squares of the residual by a core; rows only.
+
+    Parameters
+    ----------
+    ask : (core, residual)
+        Values count as zero unless it is the residual.
+    factors : tuple of arrays
+        Those of all modes but the first.
+    """
+    core, residual = ask
+    F, operator = Tucker((own.x, *factors), core), shard.operator
+    found = operator.residual(F, shard.values(chain)) if residual else operator.apply(F)
+    if trim is not None:
+        found = found * _kept(shard, None, was, None, chain, trim)
+    return Sparse(shard.pattern, found).contract(F.modes)
 
 
 def slice_squares(shard: Shard, own: Own | None, was: Own | None, *about: Any) -> Array:
@@ -248,7 +268,7 @@ def product_kept(
     shard: Shard, own: Own | None, M: Array, other: Other | None, chain: Chain | None
 ) -> Any:
     """Return `product`, which stays."""
-    about = (None, Chain(), None, "ones") if chain is None else (other, chain, None, "residual")
+    about = (None, Chain(), None, True) if chain is None else (other, chain, None, False)
     return (product(shard, own, None, (M,), *about),), None
 
 

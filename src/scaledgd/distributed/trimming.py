@@ -6,7 +6,7 @@ counts are added up, and what is left of them within one group is brought here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,10 +36,6 @@ class Within:
 
     factors: Any
     limit: float
-
-    def __mul__(self, numbers: Distant) -> Distant:
-        """Return numbers that are zero elsewhere."""
-        return replace(numbers, kept=self)
 
 
 class Afar(Generic):
