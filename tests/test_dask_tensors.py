@@ -13,13 +13,13 @@ dask = pytest.importorskip("dask", reason="needs scaledgd[dask]")
 distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
 da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
 
-from test_dask import chunked, client, left_behind, started  # noqa: E402, F401
+from test_dask import alone, broken_off, chunked, client, left_behind, started  # noqa: E402, F401
 from test_dask_loss import at_step, kill  # noqa: E402
 
 from scaledgd.distributed import fitting  # noqa: E402
 from scaledgd.distributed.observations import ShardedObservations  # noqa: E402
 from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
-from scaledgd.estimators import tensor_vouching  # noqa: E402
+from scaledgd.estimators import journal, tensor_vouching  # noqa: E402
 from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
 
 SHAPE, RANKS = (24, 20, 16), (2, 3, 2)
@@ -160,6 +160,40 @@ def test_a_cluster_answers_like_one_machine(large, client):  # noqa: F811
         many.sample(1)
 
 
+def test_fits_that_are_broken_off(large, alone, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setattr(journal, "EVERY", 0)
+    index, y = entries()
+    with monkeypatch.context() as patch:
+        usual = broken_off(patch)
+        want = lazily(MODEL, index, y)
+    number = max(k for k, name in enumerate(usual) if name == "step") - 6
+    with monkeypatch.context() as patch:
+        broken_off(patch, number)
+        some = lazily(clone(MODEL).set_params(interrupt="return"), index, y)
+    assert some.status_.startswith("interrupted at iteration")
+    assert type(some._model.observations) is RememberedObservations
+    model = clone(MODEL).set_params(checkpoint=tmp_path / "fit.npz")
+    with monkeypatch.context() as patch:
+        broken_off(patch, number)
+        with pytest.raises(KeyboardInterrupt):
+            lazily(model, index, y)
+    monkeypatch.setattr(fitting, "PART", 700)  # other shards are no other fit
+    steps = broken_off(monkeypatch)
+    alike(want, lazily(model, index, y))
+    assert len(steps) < len(usual)
+    assert not (tmp_path / "fit.npz").exists()
+
+
+def test_a_warm_start_begins_where_the_last_fit_ended(large):
+    index, y = entries()
+    one, many = (clone(MODEL).set_params(warm_start=True) for _ in range(2))
+    for _ in range(2):
+        one.fit_entries(index, y, SHAPE)
+        *places, values = chunked(*index, y, chunks=800)
+        many.fit_entries(tuple(places), values, SHAPE)
+    alike(one, many)
+
+
 def test_a_model_is_saved_without_its_data(large, tmp_path):
     index, y = entries()
     many = lazily(MODEL, index, y)
@@ -171,13 +205,16 @@ def test_a_model_is_saved_without_its_data(large, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("seed", "count"), [(0, 1), (1, 1), (2, 1), (3, 3)])
-def test_lost_workers(large, monkeypatch, seed, count):
+@pytest.mark.parametrize(
+    ("seed", "count", "name"), [(0, 1, "each"), (1, 1, "added"), (2, 1, "each"), (3, 3, "each")]
+)
+def test_lost_workers(large, monkeypatch, seed, count, name):
+    # rows are solved for by each shard, cores by sums over all shards ("added")
     index, y = entries()
     want = clone(MODEL).fit_entries(index, y, SHAPE)
     with started(4, processes=True) as cluster, distributed.Client(cluster) as own:
-        number = int(np.random.default_rng(seed).integers(10, 80))
-        done = at_step(monkeypatch, number, kill(own, count))
+        number = int(np.random.default_rng(seed).integers(10, 40))
+        done = at_step(monkeypatch, number, kill(own, count), name)
         alike(want, lazily(MODEL, index, y))
         assert done.is_set()
         assert not left_behind(own)

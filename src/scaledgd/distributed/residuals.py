@@ -109,8 +109,10 @@ class Residuals(InShards):
 
     def summary(self, estimate: Model, by: Measure) -> Summary:
         """Return what a fit leaves of the data, as `LocalObservations.summary` does."""
-        own = [(x,) for x in own_of(self, estimate, 0)]
-        other, sides = other_of(estimate, 0), (by.offsets, by.scales)
+        # numbers of rows may stay on the workers, as the factor does
+        rows = [self.cut(side[0] if side else None, 0) for side in (by.offsets, by.scales)]
+        own = list(zip(own_of(self, estimate, 0), *rows, strict=True))
+        other, sides = other_of(estimate, 0), (by.offsets[1:], by.scales[1:])
 
         def ask(outliers: bool) -> list[Summary]:
             return self.each(tasks.summary, 0, own, other, sides, by.size, by.threshold, outliers)

@@ -373,6 +373,8 @@ def moments(shard: Shard, chain: Chain) -> tuple[int, float, float, float]:
 def summary(
     shard: Shard,
     own: Own,
+    offset: Array | None,
+    scale: Array | None,
     other: Other,
     sides: tuple[Any, Any],
     size: float,
@@ -384,11 +386,11 @@ def summary(
     Parameters
     ----------
     sides : pair of tuples
-        Offsets and scales.
+        Offsets and scales of all other modes.
     """
     F = factors_of(shard, own, other)
-    offsets, scales = shard.cut_all(sides)
-    found = shard.local(Chain()).summary(F, Measure(offsets, size, scales, threshold))
+    by = Measure((offset, *sides[0]), size, (scale, *sides[1]), threshold)
+    found = shard.local(Chain()).summary(F, by)
     return found if outliers else replace(found, outliers=None)
 
 
