@@ -21,7 +21,14 @@ da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
 pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
-from scaledgd.distributed import fitting, residuals, sources, trimming, workers  # noqa: E402
+from scaledgd.distributed import (  # noqa: E402
+    fitting,
+    memory,
+    residuals,
+    sources,
+    trimming,
+    workers,
+)
 from scaledgd.distributed.places import Places  # noqa: E402
 from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
 from scaledgd.distributed.shards import Shard  # noqa: E402
@@ -279,6 +286,24 @@ def test_coordinates_are_read_back_from_the_kernels(mode):
         assert gone() is None  # without a collection, which workers hardly ever do
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("told", ["65536", None, str(1 << 30)])
+def test_workers_keep_memory_only_if_dask_forbade_it(told, monkeypatch):
+    calls = []
+    library = types.SimpleNamespace(
+        mallopt=lambda *given: calls.append(given), malloc_trim=lambda _: calls.append("trim")
+    )
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: library)
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    if told is not None:
+        monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", told)
+    memory.keep()
+    changed = told == "65536"
+    assert calls == ([(-1, memory.KEPT), (-3, memory.LARGEST)] if changed else [])
+    calls.clear()
+    memory.as_before()
+    assert calls == ([(-1, 65536), (-3, memory.SMALLEST)] if changed else []) + ["trim"]
 
 
 # ---- fits that are broken off

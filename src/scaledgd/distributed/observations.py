@@ -18,8 +18,9 @@ from ..factors import Tucker
 from ..linalg import epsilon, gram
 from ..losses import HardTrim, Loss, Squared
 from ..problems import Observed
-from . import tasks
-from .operator import ShardedProblem, other_of, own_of
+from . import among, tasks
+from .operator import other_of, own_of
+from .problem import ShardedProblem
 from .residuals import Residuals
 from .shards import concatenated, others_of
 from .systems import Doubts, shares
@@ -34,7 +35,7 @@ class ShardedObservations(Residuals):
     @property
     def identity(self) -> tuple[Any, ...]:
         """What a checkpoint compares: the same for any number of shards."""
-        found = self.each(tasks.fingerprint, 0)
+        found = self.each(among.fingerprint, 0)
         return self.shape, self.size, sum(found) & (2**63 - 1)
 
     # ---- other values
@@ -54,7 +55,7 @@ class ShardedObservations(Residuals):
 
     def gathered(self) -> LocalObservations:
         """Return all entries, here."""
-        return self._local(self.each(tasks.entries, 0, None, None, self.chain))
+        return self._local(self.each(among.entries, 0, None, None, self.chain))
 
     def _local(self, parts: list[Any]) -> LocalObservations:
         *index, y = map(concatenated, zip(*parts, strict=True))
@@ -66,24 +67,24 @@ class ShardedObservations(Residuals):
         pairs = []
         for part in range(parts):
             choice = fraction, self.size, seed, parts, part
-            held = self._local(self.each(tasks.held, 0, None, self.chain, *choice))
+            held = self._local(self.each(among.held, 0, None, self.chain, *choice))
             if 0 < held.size < self.size:
                 pairs.append((self._kept(choice, held.size), held))
         return pairs
 
     def _kept(self, choice: tuple[Any, ...], held: int) -> ShardedObservations:
         """The entries that are not held out, in shards of their own."""
-        shards = tuple(self.workers.derive(tasks.kept, some, *choice) for some in self.shards)
+        shards = tuple(self.workers.derive(among.kept, some, *choice) for some in self.shards)
         return replace(self, shards=shards, count=self.size - held, choice=choice[:3])
 
     def core(self, most: int, seed: int) -> LocalObservations:  # type: ignore[override]
         if self.size <= most:
             return self.gathered()
         xp, places = array_namespace(self.example), tuple(self.by_counts(seed))
-        within = self.workers.total(tasks.reach, self.shards[0], places, max(self.shape))
+        within = self.workers.total(among.reach, self.shards[0], places, max(self.shape))
         ends = xp.cumulative_sum(within)
         last = max(2, int(xp.sum(xp.astype(ends <= most, xp.int64))))
-        part = self._local(self.each(tasks.nearest, 0, None, places, last, self.chain))
+        part = self._local(self.each(among.nearest, 0, None, places, last, self.chain))
         return replace(part, shape=tuple(int(i.max()) + 1 for i in part.coordinates))
 
     def sampled(self, mode: int, count: int, seed: int) -> LocalObservations:  # type: ignore[override]
@@ -94,7 +95,7 @@ class ShardedObservations(Residuals):
 
     def slices(self, mode: int, chosen: Array) -> LocalObservations:  # type: ignore[override]
         self._check_room(int(self.counts(mode)[chosen].sum()), "the part that is looked at")
-        data = self._local(self.each(tasks.entries, mode, None, chosen, self.chain))
+        data = self._local(self.each(among.entries, mode, None, chosen, self.chain))
         return data.slices(mode, chosen)
 
     def stacked(self, other: Any) -> NoReturn:
@@ -124,7 +125,7 @@ class ShardedObservations(Residuals):
     @property
     def constant(self) -> bool:
         """Whether all values are equal."""
-        low, high = zip(*self.each(tasks.extremes, 0, None, self.chain), strict=True)
+        low, high = zip(*self.each(among.extremes, 0, None, self.chain), strict=True)
         return bool(min(low) == max(high))
 
     def mean(self) -> float:
@@ -146,7 +147,7 @@ class ShardedObservations(Residuals):
 
     def equal(self, mode: int) -> tuple[Array, Array]:
         """Return a value of every line, and how often it occurs if the line has no other."""
-        value, count = zip(*self.each(tasks.equal, mode, None, self.chain), strict=True)
+        value, count = zip(*self.each(among.equal, mode, None, self.chain), strict=True)
         return np.concatenate(value), np.concatenate(count)
 
     def common(self, values: Array) -> Array:
@@ -154,12 +155,12 @@ class ShardedObservations(Residuals):
         if not len(values):
             return np.zeros(0, dtype=np.int64)
         some, place = np.unique(values, return_inverse=True)
-        return self.workers.total(tasks.common, self.shards[0], some, self.chain)[place]
+        return self.workers.total(among.common, self.shards[0], some, self.chain)[place]
 
     def frequent(self, share: float) -> tuple[Array, Array]:
         """Return the values that make up at least a share of the entries, and their counts."""
         # one that does so altogether does so in some shard
-        values = np.unique(np.concatenate(self.each(tasks.frequent, 0, None, share, self.chain)))
+        values = np.unique(np.concatenate(self.each(among.frequent, 0, None, share, self.chain)))
         return values, self.common(values)
 
     # ---- the graph that joins rows and columns
@@ -168,7 +169,7 @@ class ShardedObservations(Residuals):
     def _joined(self) -> tuple[Array, ...]:
         """The connected part of every slice, by mode; −1 where there is no entry."""
         mode = 0 if self.shape[1] <= self.shape[0] else 1
-        found, sizes = self.each(tasks.parts, mode), others_of(self.shape, mode)
+        found, sizes = self.each(among.joined, mode), others_of(self.shape, mode)
         width, base, ends = sum(sizes), 0, []
         for _, others in found:
             seen = np.flatnonzero(others >= 0)
