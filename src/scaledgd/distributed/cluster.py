@@ -23,6 +23,8 @@ from .workers import Work, Workers
 
 TRIES = 8
 """How often a step is begun anew when workers are lost in the middle of it."""
+FETCH = 30.0
+"""Seconds after which it is looked whether workers whose results are being fetched are there."""
 SMALL = 1 << 14
 """Bytes for one shard up to which they travel with the task."""
 GROUPS = 8
@@ -136,14 +138,33 @@ class Cluster(Workers):
             places = self.places.of(shards)
             futures = self._submitted(work, shards, places, own, shared)
             try:
-                self.places.watch(futures, places)
-                return list(self.client.gather(futures, direct=self.direct))
+                return self._fetched(futures, places)
             finally:
                 _release(futures)
 
         found = self._safely(attempt, shards)
         self.received += size_of(found)
         return list(found)
+
+    def _fetched(self, futures: list[Any], places: list[Any]) -> list[Any]:
+        """Return results; fail if a worker is lost, also while they are being fetched."""
+        patience = FETCH
+        while True:
+            self.places.watch(futures, places)
+            try:
+                return list(
+                    self.client.sync(
+                        self.client._gather,
+                        futures,
+                        direct=self.direct,
+                        callback_timeout=patience,
+                    )
+                )
+            except TimeoutError:  # the next look at the workers says whether to wait longer
+                there = self.client.nthreads()
+                if any(place is not None and place not in there for place in places):
+                    raise
+                patience *= 2
 
     def _submitted(
         self,
