@@ -103,7 +103,7 @@ def distributing(entries: int, parts: int = 16, seed: int = 0) -> float:
             Shard.assembled(mode, limits, shape, False, piece)
             for limits, piece in zip(bounds, cut, strict=True)
         ]
-        moved = [shard.piece(np.int32) for shard in shards]
+        moved = [shard.piece(1 - mode) for shard in shards]
         block = tuple(np.concatenate([piece[k] for piece in moved]) for k in range(3))
     return 1e9 * (time.process_time() - began) / len(i)
 

@@ -21,7 +21,14 @@ da = pytest.importorskip("dask.array", reason="needs scaledgd[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs scaledgd[dask]")
 pd = pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
-from scaledgd.distributed import fitting, residuals, sources, trimming, workers  # noqa: E402
+from scaledgd.distributed import (  # noqa: E402
+    fitting,
+    memory,
+    residuals,
+    sources,
+    trimming,
+    workers,
+)
 from scaledgd.distributed.places import Places  # noqa: E402
 from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
 from scaledgd.distributed.shards import Shard  # noqa: E402
@@ -279,6 +286,24 @@ def test_coordinates_are_read_back_from_the_kernels(mode):
         assert gone() is None  # without a collection, which workers hardly ever do
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("told", ["65536", None, str(1 << 30)])
+def test_workers_keep_memory_only_if_dask_forbade_it(told, monkeypatch):
+    calls = []
+    library = types.SimpleNamespace(
+        mallopt=lambda *given: calls.append(given), malloc_trim=lambda _: calls.append("trim")
+    )
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: library)
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    if told is not None:
+        monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", told)
+    memory.keep()
+    changed = told == "65536"
+    assert calls == ([(-1, memory.KEPT), (-3, memory.LARGEST)] if changed else [])
+    calls.clear()
+    memory.as_before()
+    assert calls == ([(-1, 65536), (-3, memory.SMALLEST)] if changed else []) + ["trim"]
 
 
 # ---- fits that are broken off
@@ -678,7 +703,7 @@ def test_robust_fits_in_shards(name, parts, noise, large, judged, alone, monkeyp
             assert np.allclose(*bounds, rtol=1e-8, atol=1e-8)
 
 
-def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch):
+def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch, tmp_path):
     monkeypatch.setattr(fitting, "PART", 4000)
     i, j, y = with_errors()
     lines = dd.from_pandas(labelled(i, j, y), npartitions=3)
@@ -687,6 +712,10 @@ def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch):
     assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
     gc.collect()
     assert not left_behind(client)
+    many.save(tmp_path / "model.npz")
+    again = sg.load(tmp_path / "model.npz")
+    assert abs(again.outliers_ - many.outliers_).max() == 0
+    assert again.outliers_.nnz == one.outliers_.nnz
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])

@@ -12,7 +12,18 @@ from sklearn.base import clone
 dask = pytest.importorskip("dask", reason="needs scaledgd[dask]")
 distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
 
-from test_dask import MODELS, chunked, entries, fitted, large, left_behind, started  # noqa: E402, F401
+from test_dask import (  # noqa: E402
+    MODELS,
+    ROBUST,
+    chunked,
+    entries,
+    fitted,
+    judged,  # noqa: F401
+    large,  # noqa: F401
+    left_behind,
+    started,
+    with_errors,
+)
 
 from scaledgd.distributed import cluster as cluster_module  # noqa: E402
 from scaledgd.distributed import fitting, places  # noqa: E402
@@ -27,9 +38,9 @@ def cluster(large, monkeypatch):  # noqa: F811
         yield found, client
 
 
-def at_step(monkeypatch, number, act):
+def at_step(monkeypatch, number, act, name="each"):
     """Do something soon after a step of the fit has begun."""
-    plain, steps, done = cluster_module.Cluster.each, [], threading.Event()
+    plain, steps, done = getattr(cluster_module.Cluster, name), [], threading.Event()
 
     def later():
         time.sleep(0.02)
@@ -42,7 +53,7 @@ def at_step(monkeypatch, number, act):
             threading.Thread(target=later, daemon=True).start()
         return plain(self, work, *args)
 
-    monkeypatch.setattr(cluster_module.Cluster, "each", each)
+    monkeypatch.setattr(cluster_module.Cluster, name, each)
     return done
 
 
@@ -67,6 +78,26 @@ def test_lost_workers(cluster, monkeypatch, seed, count):
     assert done.is_set()
     X, Y = want.reconstruct(), found.reconstruct()
     assert np.abs(X - Y).max() <= 1e-9 * np.abs(X).max()
+    assert not left_behind(client)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "count", "name"), [(0, 1, "each"), (1, 1, "added"), (2, 1, "each"), (3, 3, "each")]
+)
+def test_workers_lost_while_errors_are_looked_for(cluster, judged, monkeypatch, seed, count, name):  # noqa: F811
+    # thresholds are found by sums over all shards ("added"), and applied by each of them
+    _, client = cluster
+    i, j, y = with_errors()
+    want = fitted(ROBUST["given"], i, j, y)
+    number = int(np.random.default_rng(seed).integers(3, 8 if name == "added" else 60))
+    done = at_step(monkeypatch, number, kill(client, count), name)
+    found = fitted(ROBUST["given"], *chunked(i, j, y))
+    assert done.is_set()
+    X, Y = want.reconstruct(), found.reconstruct()
+    assert np.abs(X - Y).max() <= 1e-9 * np.abs(X).max()
+    assert found.threshold_ == pytest.approx(want.threshold_, rel=1e-12)
+    assert found.outliers_.nnz == want.outliers_.nnz > 300
     assert not left_behind(client)
 
 

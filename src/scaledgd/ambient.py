@@ -55,6 +55,10 @@ class Ambient:
         """Return Zᴴ U, for a matrix Z."""
         return adjoint(self.contract((U, conj(U)), skip=1))
 
+    def gram_times(self, V: Array) -> Array:
+        """Return Z Zᴴ V, for a matrix Z."""
+        return self.times(self.adjoint_times(V))
+
     def tucker_gradients(self, modes: Modes, core: Array) -> tuple[Array, ...]:
         """Return the gradients of Tucker factors by the chain rule, factors then core."""
         partial = [self.contract(modes, skip=k) for k in range(len(modes))]

@@ -178,7 +178,7 @@ def _top(
 
 def _gram_times(M: Ambient, drop: Array, V: Array) -> Array:
     """Return (M Mᴴ − diag(drop)) V."""
-    return M.times(M.adjoint_times(V)) - drop * V
+    return M.gram_times(V) - drop * V
 
 
 def _mode_subspaces(

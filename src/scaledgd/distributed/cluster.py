@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import itertools
 import math
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
@@ -17,6 +15,7 @@ import numpy as np
 
 from ..estimators.journal import log
 from ..kernels.threads import limited
+from . import memory
 from .places import Places
 from .shards import Piece, Shard, pieces
 from .tall import Kept, attached, detached
@@ -24,6 +23,8 @@ from .workers import Work, Workers
 
 TRIES = 8
 """How often a step is begun anew when workers are lost in the middle of it."""
+FETCH = 30.0
+"""Seconds after which it is looked whether workers whose results are being fetched are there."""
 SMALL = 1 << 14
 """Bytes for one shard up to which they travel with the task."""
 GROUPS = 8
@@ -137,14 +138,33 @@ class Cluster(Workers):
             places = self.places.of(shards)
             futures = self._submitted(work, shards, places, own, shared)
             try:
-                self.places.watch(futures, places)
-                return list(self.client.gather(futures, direct=self.direct))
+                return self._fetched(futures, places)
             finally:
                 _release(futures)
 
         found = self._safely(attempt, shards)
         self.received += size_of(found)
         return list(found)
+
+    def _fetched(self, futures: list[Any], places: list[Any]) -> list[Any]:
+        """Return results; fail if a worker is lost, also while they are being fetched."""
+        patience = FETCH
+        while True:
+            self.places.watch(futures, places)
+            try:
+                return list(
+                    self.client.sync(
+                        self.client._gather,
+                        futures,
+                        direct=self.direct,
+                        callback_timeout=patience,
+                    )
+                )
+            except TimeoutError:  # the next look at the workers says whether to wait longer
+                there = self.client.nthreads()
+                if any(place is not None and place not in there for place in places):
+                    raise
+                patience *= 2
 
     def _submitted(
         self,
@@ -377,6 +397,9 @@ class Cluster(Workers):
         self._made.clear()
         for kept in list(self._kept):
             _release(kept.parts)
+        if self.client.status == "running":
+            with contextlib.suppress(Exception):  # workers may be lost at any time
+                self.client.run(memory.as_before, on_error="ignore")
 
 
 def _release(futures: Sequence[Any]) -> None:
@@ -386,12 +409,12 @@ def _release(futures: Sequence[Any]) -> None:
 
 
 def _cut(cut: Work, block: Any, bounds: list[tuple[int, int]]) -> list[Piece]:
-    _trim()
+    memory.trim()
     return list(cut(block, bounds))
 
 
 def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> list[Shard]:
-    _trim()
+    memory.trim()
     if len(group) == 1:
         return [assemble(group[0], *parts)]
     cut = [pieces(part, group, (part[0].dtype, part[1].dtype)) for part in parts]
@@ -399,6 +422,7 @@ def _assembled(assemble: Work, group: list[tuple[int, int]], *parts: Piece) -> l
 
 
 def _run(work: Work, shard: Shard, own: tuple[Any, ...], parts: list[Any], *shared: Any) -> Any:
+    memory.keep()
     # shards are worked on side by side, so each gets one thread
     with limited(1, 1), np.errstate(over="ignore", under="ignore"):
         return work(shard, *attached(own, [part[0] for part in parts]), *shared)
@@ -440,18 +464,6 @@ def _finished(finish: Work, ask: tuple[Any, ...], *sums: Any) -> tuple[Any, int]
         return finish(total, *ask), size_of(total)
 
 
-def _trim() -> None:
-    """Return free memory to the system; the allocator would keep what small pieces leave.
-
-    A worker goes by the memory of its process, and moves data to disk if that is too much.
-    """
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None:
-        arrow.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # not the C library of GNU
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def _reachable(client: Any) -> bool | None:
     """Whether the client talks to workers directly: as it was told to, or on one machine."""
     told = getattr(client, "direct_to_workers", None)
@@ -463,7 +475,9 @@ def _reachable(client: Any) -> bool | None:
 
 def _name(x: Any) -> tuple[int, ...]:
     """Return what identifies an object while it is kept."""
-    return tuple(map(id, x)) if isinstance(x, tuple) else (id(x),)
+    if not isinstance(x, tuple):
+        return (id(x),)
+    return len(x), *(number for part in x for number in _name(part))
 
 
 def size_of(x: Any) -> int:

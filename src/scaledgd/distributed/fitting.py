@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ..estimators.base import all_or_nothing
-from ..estimators.dask import is_array, is_frame, is_series
 from ..estimators.local_observations import LocalObservations
 from ..estimators.plans import LARGEST_RANK
 from ..estimators.reading import Kind, available_memory
@@ -20,7 +19,16 @@ from ..kernels.cpp import DENSE
 from .far import distributed
 from .observations import ShardedObservations
 from .remembered import RememberedObservations
-from .shards import DuplicateError, Piece, Shard, boundaries, integers, pieces
+from .shards import (
+    DuplicateError,
+    Piece,
+    Shard,
+    boundaries,
+    integers,
+    others_of,
+    pieces,
+    spread_out,
+)
 from .sources import Source
 from .workers import Workers, opened
 
@@ -83,21 +91,47 @@ def open_fit(
         work._names = source.names
         dense = source.table is not None
         kind = Kind("numpy" if dense else "sparse", source.dtype, None, dense)
-        try:
-            work._fit(data, kind, X=X)
-        except KeyboardInterrupt as error:
-            if getattr(error, "salvaged", False) and isinstance(data, ShardedObservations):
-                _forget(work, source)  # what it ended with is kept
-            raise
-        known = work._model
-        if isinstance(data, ShardedObservations):
-            _forget(work, source)
-        yield work, known
+        yield work, _fitted(work, data, kind, X, source)
+
+
+def fit_tensor(
+    estimator: Any, read: Callable[[Workers], Source], client: Any, X: Any = None
+) -> None:
+    """Fit an estimator of a tensor to a source: in shards if it can, and there are many entries.
+
+    Takes what `fit` takes.
+    """
+    estimator._check_params()
+    with all_or_nothing(estimator) as work, opened(client) as workers:
+        source = read(workers)
+        why = work._undistributed(source)
+        data = observations(workers, source, gather=why)
+        _fitted(work, data, Kind("numpy", source.dtype), X, source)
+
+
+def _fitted(work: Any, data: Any, kind: Kind, X: Any, source: Source) -> Any:
+    """Fit an estimator; return the model as it is while the entries are there."""
+    sharded = isinstance(data, ShardedObservations)
+    try:
+        work._fit(data, kind, X=X)
+    except KeyboardInterrupt as error:
+        if getattr(error, "salvaged", False) and sharded:
+            _forget(work, source)  # what it ended with is kept
+        raise
+    known = work._model
+    if sharded:
+        _forget(work, source)
+    return known
 
 
 def _forget(work: Any, source: Source) -> None:
     """Keep what a model needs of the data, which the cluster is about to release."""
     model = work._model
+    if len(source.shape) > 2:
+        left = None if model.threshold is None else model._summary
+        known = RememberedObservations.of_tensor(model.observations, left, source)
+        work._model = model.with_same_fit(observations=known)
+        return
     model._row_levels  # noqa: B018, found while the data are there
     data = model.observations
     known = RememberedObservations.of(data, model._summary, source)
@@ -151,7 +185,7 @@ def _check_far(work: Any) -> None:
         )
 
 
-def observations(workers: Workers, source: Source, far: bool = False) -> Any:
+def observations(workers: Workers, source: Source, far: bool = False, gather: str = "") -> Any:
     """Return the entries of a source: on this machine if they are few, otherwise in shards.
 
     Parameters
@@ -160,6 +194,8 @@ def observations(workers: Workers, source: Source, far: bool = False) -> Any:
     source : Source
     far : bool
         Whether the row factor is to stay on the workers.
+    gather : str
+        Why all of them must be on this machine, if they must.
     """
     if not source.size:
         raise ValueError(
@@ -168,52 +204,32 @@ def observations(workers: Workers, source: Source, far: bool = False) -> Any:
         )
     small = source.size <= GATHER or math.prod(source.shape) <= CELLS
     try:
-        if small:
-            check_gathering(source.size, source.dtype)
+        if small or gather:
+            check_gathering(source.size, source.dtype, len(source.shape), gather)
             return gathered(workers, source)
         return sharded(workers, source, far)
     except DuplicateError as error:
         raise ValueError(_repeated(error, source)) from None
 
 
-def check_gathering(entries: int, dtype: Any, modes: int = 2) -> None:
+def room_here(entries: int, dtype: Any, modes: int = 2) -> tuple[float, float]:
+    """Return the bytes that a fit of entries would take on this machine, and those it has."""
+    return COPIES * entries * (8 * modes + np.dtype(dtype).itemsize), available_memory()
+
+
+def check_gathering(entries: int, dtype: Any, modes: int = 2, why: str = "") -> None:
     """Refuse to gather more than this machine has memory for."""
-    needed, left = COPIES * entries * (8 * modes + np.dtype(dtype).itemsize), available_memory()
+    needed, left = room_here(entries, dtype, modes)
     if needed > left:
         raise MemoryError(
-            f"this fit is not distributed, and {entries:,} numbers would take about "
-            f"{needed / 2**30:.3g} GiB on this machine, which has {left / 2**30:.3g} GiB left; fit "
-            "a part of the data (only MatrixCompletion and RobustPCA are distributed)"
+            f"this fit is not distributed{why and f' ({why})'}, and {entries:,} entries would take "
+            f"about {needed / 2**30:.3g} GiB on this machine, which has {left / 2**30:.3g} GiB "
+            "left; fit a part of the data"
         )
 
 
-def computed(client: Any, *collections: Any) -> list[Any]:
-    """Return Dask collections as arrays on this machine, if it has memory for them."""
-    with opened(client) as workers:
-        for x in collections:
-            if is_frame(x):
-                raise TypeError(
-                    "a Dask frame of entries is for MatrixCompletion and RobustPCA; give "
-                    "coordinates and values to fit_entries"
-                )
-        lazy = [x.to_dask_array() if is_series(x) else x for x in collections]
-        entries = sum(_length(workers, x) for x in lazy if is_array(x))
-        check_gathering(entries, np.float64, 0)
-        found = iter(workers.compute([x for x in lazy if is_array(x)]))
-        return [next(found) if is_array(x) else x for x in lazy]
-
-
-def _length(workers: Workers, x: Any) -> int:
-    """The number of elements of an array, whose chunks may be of unknown size."""
-    from dask import delayed
-
-    if not np.isnan(x.shape).any():
-        return math.prod(x.shape)
-    return sum(workers.compute([delayed(np.size)(block) for block in x.to_delayed().ravel()]))
-
-
 def _repeated(error: DuplicateError, source: Source) -> str:
-    pair = [f"row {error.pair[0]}", f"column {error.pair[1]}"]
+    pair = error.place
     if source.names is not None:
         sides = zip(source.names, error.pair, strict=True)
         pair = [f"{side.column} {side.labels[k : k + 1].tolist()[0]!r}" for side, k in sides]
@@ -228,55 +244,51 @@ def gathered(workers: Workers, source: Source) -> LocalObservations:
     """Return all entries on this machine, in order."""
     i, j, y = source.gathered(workers)
     shape = source.shape
-    order = np.argsort(i * shape[1] + j, kind="stable")
+    order = np.argsort(i * math.prod(shape[1:]) + j, kind="stable")
     i, j, y = i[order], j[order], y[order]
     same = np.flatnonzero((i[1:] == i[:-1]) & (j[1:] == j[:-1]))
     if len(same):
-        raise DuplicateError(len(same), (int(i[same[0]]), int(j[same[0]])))
+        again = same[0]
+        where = int(i[again]), *spread_out(int(j[again]), shape[1:])
+        raise DuplicateError(len(same), where)
     if len(y) == math.prod(shape) and source.table is not None:
         return LocalObservations(None, y.reshape(shape), shape)
-    return LocalObservations((i, j), y, shape)
+    return LocalObservations((i, *spread_out(j, shape[1:])), y, shape)
 
 
 # ---- in shards
 
 
 def sharded(workers: Workers, source: Source, far: bool = False) -> ShardedObservations:
-    """Return all entries in shards, each twice: by row and by column."""
+    """Return all entries in shards, each once for every mode: by row and by column."""
     # as many for every worker: all wait for the one that has most
     parts = workers.threads * math.ceil(source.size / (PART * workers.threads))
     shape = source.shape
-    limits = boundaries(source.counts[0], parts), boundaries(source.counts[1], parts)
+    limits = tuple(boundaries(counts, parts) for counts in source.counts)
     dense = source.size >= DENSE * math.prod(shape)
-    narrow = tuple(integers(n) for n in shape)
-    rows = workers.shuffle(
-        source.blocks,
-        partial(_by_row, narrow=narrow),
-        limits[0],
-        partial(_assembled, 0, shape, dense),
-    )
-    columns = workers.shuffle(
-        rows,
-        partial(_by_column, narrow=narrow[::-1]),
-        limits[1],
-        partial(_assembled, 1, shape, dense),
-        1 if workers.memory > ROOM * source.size else PASSES,
-    )
+    shards: list[list[Any]] = []
+    for mode, bounds in enumerate(limits):
+        narrow = integers(shape[mode]), integers(math.prod(others_of(shape, mode)))
+        shards.append(
+            workers.shuffle(
+                shards[0] if mode else source.blocks,
+                partial(_by_mode, mode=mode, narrow=narrow),
+                bounds,
+                partial(_assembled, mode, shape, dense),
+                PASSES if mode and workers.memory <= ROOM * source.size else 1,
+            )
+        )
     return ShardedObservations(
-        *(workers, (rows, columns), limits, shape, source.size, source.dtype, dense),
-        far=far,
+        *(workers, tuple(shards), limits, shape, source.size, source.dtype, dense), far=far
     )
 
 
-def _by_row(block: Piece, bounds: Any, narrow: Any) -> list[Piece]:
-    return pieces(block, bounds, narrow)
-
-
-def _by_column(shard: Shard, bounds: Any, narrow: Any) -> list[Piece]:
-    return pieces(shard.piece(narrow[1]), bounds, narrow)
+def _by_mode(block: Piece | Shard, bounds: Any, mode: int, narrow: Any) -> list[Piece]:
+    entries = block.piece(mode) if isinstance(block, Shard) else block
+    return pieces(entries, bounds, narrow)
 
 
 def _assembled(
-    mode: int, shape: tuple[int, int], dense: bool, limits: tuple[int, int], *parts: Piece
+    mode: int, shape: tuple[int, ...], dense: bool, limits: tuple[int, int], *parts: Piece
 ) -> Shard:
     return Shard.assembled(mode, limits, shape, dense, *parts)

@@ -28,16 +28,16 @@ SUMS = 1 << 26
 
 @dataclass(frozen=True, eq=False)
 class InShards(Observations):
-    """Values at coordinates, in shards of rows and in shards of columns.
+    """Values at coordinates, in shards of rows and in shards of columns, or of every mode.
 
     Attributes
     ----------
     workers : Workers
-    shards : pair of lists
+    shards : tuple of lists, one per mode
         Those of rows and those of columns, as the workers know them.
-    limits : pair of lists of (first, last)
+    limits : tuple of lists of (first, last)
         Which slices they hold.
-    shape : (n1, n2)
+    shape : tuple of int
     size : int
     dtype : dtype
     crowded : bool
@@ -53,8 +53,8 @@ class InShards(Observations):
     """
 
     workers: Workers
-    shards: tuple[list[Any], list[Any]]
-    limits: tuple[list[tuple[int, int]], list[tuple[int, int]]]
+    shards: tuple[list[Any], ...]
+    limits: tuple[list[tuple[int, int]], ...]
     shape: tuple[int, ...]
     count: int
     dtype: Any

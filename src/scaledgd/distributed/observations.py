@@ -14,13 +14,15 @@ from scipy.sparse.csgraph import connected_components
 
 from ..estimators.local_observations import LocalObservations
 from ..estimators.observations import Model
+from ..factors import Tucker
 from ..linalg import epsilon, gram
 from ..losses import HardTrim, Loss, Squared
 from ..problems import Observed
-from . import tasks
-from .operator import ShardedProblem, other_of, own_of
+from . import among, tasks
+from .operator import other_of, own_of
+from .problem import ShardedProblem
 from .residuals import Residuals
-from .shards import concatenated
+from .shards import concatenated, others_of
 from .systems import Doubts, shares
 
 Array = Any
@@ -33,7 +35,7 @@ class ShardedObservations(Residuals):
     @property
     def identity(self) -> tuple[Any, ...]:
         """What a checkpoint compares: the same for any number of shards."""
-        found = self.each(tasks.fingerprint, 0)
+        found = self.each(among.fingerprint, 0)
         return self.shape, self.size, sum(found) & (2**63 - 1)
 
     # ---- other values
@@ -45,17 +47,19 @@ class ShardedObservations(Residuals):
         return self
 
     def residual(self, factors: Model) -> ShardedObservations:
-        self._refuse("residuals as data")
+        if not isinstance(factors, Tucker):
+            self._refuse("residuals as data")
+        return self._then("residual", factors)
 
     # ---- other entries
 
     def gathered(self) -> LocalObservations:
         """Return all entries, here."""
-        return self._local(self.each(tasks.entries, 0, None, None, self.chain))
+        return self._local(self.each(among.entries, 0, None, None, self.chain))
 
     def _local(self, parts: list[Any]) -> LocalObservations:
-        i, j, y = (concatenated([part[k] for part in parts]) for k in range(3))
-        return LocalObservations((i, j), y, self.shape)
+        *index, y = map(concatenated, zip(*parts, strict=True))
+        return LocalObservations(tuple(index), y, self.shape)
 
     def split(  # type: ignore[override]
         self, fraction: float, seed: int, parts: int = 1
@@ -63,26 +67,25 @@ class ShardedObservations(Residuals):
         pairs = []
         for part in range(parts):
             choice = fraction, self.size, seed, parts, part
-            held = self._local(self.each(tasks.held, 0, None, self.chain, *choice))
+            held = self._local(self.each(among.held, 0, None, self.chain, *choice))
             if 0 < held.size < self.size:
                 pairs.append((self._kept(choice, held.size), held))
         return pairs
 
     def _kept(self, choice: tuple[Any, ...], held: int) -> ShardedObservations:
         """The entries that are not held out, in shards of their own."""
-        rows, columns = (self.workers.derive(tasks.kept, shards, *choice) for shards in self.shards)
-        return replace(self, shards=(rows, columns), count=self.size - held, choice=choice[:3])
+        shards = tuple(self.workers.derive(among.kept, some, *choice) for some in self.shards)
+        return replace(self, shards=shards, count=self.size - held, choice=choice[:3])
 
     def core(self, most: int, seed: int) -> LocalObservations:  # type: ignore[override]
         if self.size <= most:
             return self.gathered()
-        xp, both = array_namespace(self.example), tuple(self.by_counts(seed))
-        within = self.workers.total(tasks.reach, self.shards[0], both, max(self.shape))
+        xp, places = array_namespace(self.example), tuple(self.by_counts(seed))
+        within = self.workers.total(among.reach, self.shards[0], places, max(self.shape))
         ends = xp.cumulative_sum(within)
         last = max(2, int(xp.sum(xp.astype(ends <= most, xp.int64))))
-        found = self.each(tasks.nearest, 0, None, both, last, self.chain)
-        i, j, y = (concatenated([part[k] for part in found]) for k in range(3))
-        return LocalObservations((i, j), y, (int(i.max()) + 1, int(j.max()) + 1))
+        part = self._local(self.each(among.nearest, 0, None, places, last, self.chain))
+        return replace(part, shape=tuple(int(i.max()) + 1 for i in part.coordinates))
 
     def sampled(self, mode: int, count: int, seed: int) -> LocalObservations:  # type: ignore[override]
         rng = np.random.default_rng(seed)
@@ -92,7 +95,7 @@ class ShardedObservations(Residuals):
 
     def slices(self, mode: int, chosen: Array) -> LocalObservations:  # type: ignore[override]
         self._check_room(int(self.counts(mode)[chosen].sum()), "the part that is looked at")
-        data = self._local(self.each(tasks.entries, mode, None, chosen, self.chain))
+        data = self._local(self.each(among.entries, mode, None, chosen, self.chain))
         return data.slices(mode, chosen)
 
     def stacked(self, other: Any) -> NoReturn:
@@ -106,6 +109,10 @@ class ShardedObservations(Residuals):
             known[mode] = self._along("counts", mode)
         return known[mode]
 
+    def total_weight(self, mode: int) -> Array:
+        """Return the sums of the weights, which are ones."""
+        return self.counts(mode)
+
     def means(self, mode: int, extra: float = 0.0) -> Array:
         return self._along("means", mode, extra)
 
@@ -114,6 +121,12 @@ class ShardedObservations(Residuals):
 
     def squares(self, mode: int, robust: bool = False) -> Array:
         return self._along("squares", mode, robust)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all values are equal."""
+        low, high = zip(*self.each(among.extremes, 0, None, self.chain), strict=True)
+        return bool(min(low) == max(high))
 
     def mean(self) -> float:
         return self._moments[1] / self.size
@@ -134,7 +147,7 @@ class ShardedObservations(Residuals):
 
     def equal(self, mode: int) -> tuple[Array, Array]:
         """Return a value of every line, and how often it occurs if the line has no other."""
-        value, count = zip(*self.each(tasks.equal, mode, None, self.chain), strict=True)
+        value, count = zip(*self.each(among.equal, mode, None, self.chain), strict=True)
         return np.concatenate(value), np.concatenate(count)
 
     def common(self, values: Array) -> Array:
@@ -142,31 +155,31 @@ class ShardedObservations(Residuals):
         if not len(values):
             return np.zeros(0, dtype=np.int64)
         some, place = np.unique(values, return_inverse=True)
-        return self.workers.total(tasks.common, self.shards[0], some, self.chain)[place]
+        return self.workers.total(among.common, self.shards[0], some, self.chain)[place]
 
     def frequent(self, share: float) -> tuple[Array, Array]:
         """Return the values that make up at least a share of the entries, and their counts."""
         # one that does so altogether does so in some shard
-        values = np.unique(np.concatenate(self.each(tasks.frequent, 0, None, share, self.chain)))
+        values = np.unique(np.concatenate(self.each(among.frequent, 0, None, share, self.chain)))
         return values, self.common(values)
 
     # ---- the graph that joins rows and columns
 
     @cached_property
-    def _joined(self) -> tuple[Array, Array]:
-        """The connected part of every row and of every column; −1 where there is no entry."""
+    def _joined(self) -> tuple[Array, ...]:
+        """The connected part of every slice, by mode; −1 where there is no entry."""
         mode = 0 if self.shape[1] <= self.shape[0] else 1
-        found = self.each(tasks.parts, mode)
-        width, base, ends = self.shape[1 - mode], 0, []
+        found, sizes = self.each(among.joined, mode), others_of(self.shape, mode)
+        width, base, ends = sum(sizes), 0, []
         for _, others in found:
             seen = np.flatnonzero(others >= 0)
             ends.append((others[seen] + base, seen))
             base += self.shape[mode] + width
         nodes = np.concatenate([end[0] for end in ends])
         some, nodes = np.unique(nodes, return_inverse=True)
-        columns = np.concatenate([end[1] for end in ends]) + len(some)
+        beside = np.concatenate([end[1] for end in ends]) + len(some)
         n = len(some) + width
-        edges = coo_array((np.ones(len(nodes), dtype=np.int8), (nodes, columns)), shape=(n, n))
+        edges = coo_array((np.ones(len(nodes), dtype=np.int8), (nodes, beside)), shape=(n, n))
         label = connected_components(edges.tocsr(), directed=False)[1]
         own, base = [], 0
         for mine, _ in found:
@@ -174,9 +187,10 @@ class ShardedObservations(Residuals):
             own.append(np.where(mine >= 0, label[at], -1))
             base += self.shape[mode] + width
         seen = np.zeros(width, dtype=bool)
-        seen[columns - len(some)] = True
-        sides = np.concatenate(own), np.where(seen, label[len(some) :], -1)
-        return sides if mode == 0 else sides[::-1]
+        seen[beside - len(some)] = True
+        others = np.where(seen, label[len(some) :], -1)
+        sides = np.split(others, np.cumsum(sizes[:-1]))
+        return (*sides[:mode], np.concatenate(own), *sides[mode:])
 
     def components(self) -> int:
         if "components" not in self._shared:

@@ -1,4 +1,4 @@
-"""Entries in shards as an operator, and the problem of fitting them.
+"""Entries in shards as an operator.
 
 The loop of a fit runs here, on factors that are here. Whatever needs entries is asked of the
 shards: of those of rows if it is about rows, and of those of columns if it is about columns.
@@ -6,22 +6,21 @@ shards: of those of rows if it is about rows, and of those of columns if it is a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from ..ambient import Ambient, Modes
-from ..factors import Blocks, Bordered, Factors, LowRank
+from ..factors import Bordered, Factors, LowRank, Tucker
 from ..kernels import RowSolution, RowUpdate, Sums, UnsureRows
 from ..kernels.design import sizes_of
 from ..kernels.entries import compact, jitter
-from ..linalg import gram
-from ..losses import HardTrim
+from ..linalg import conjugate_gradients, gram, mode_product
 from ..operators import BlockProblem, Operator
-from ..problems import Observed
-from ..problems.observed import ObservedView
+from ..operators.base import CORE_TOL
 from . import systems, tasks
 from .shards import concatenated
 from .tall import is_tall
@@ -59,7 +58,10 @@ class Distant:
         """The factors; zero if there are none."""
         if self.factors is not None:
             return self.factors
-        return LowRank(*(self.data.blank(k, 1) for k in (0, 1)))
+        columns = tuple(self.data.blank(k, 1) for k in range(len(self.data.shape)))
+        if len(columns) == 2:
+            return LowRank(*columns)
+        return Tucker(columns, np.zeros((1,) * len(columns), dtype=self.dtype))
 
     def each(self, work: Work, *more: Any) -> list[Any]:
         """Return what every shard of rows answers about its numbers."""
@@ -118,6 +120,8 @@ def own_width(F: Factors) -> int:
 
 def other_of(F: Factors, mode: int) -> Other:
     """Return the factors that all shards of a mode are sent."""
+    if isinstance(F, Tucker):
+        return Other((*F.blocks[:mode], *F.blocks[mode + 1 :]), None)
     border = (F.v, F.u)[mode] if isinstance(F, Bordered) else None
     return Other(F.blocks[1 - mode], border)
 
@@ -203,6 +207,8 @@ class ShardedEntries(Operator):
 
     def step_block(self, problem: BlockProblem) -> RowSolution:
         F, k, data = problem.factors, problem.k, problem.y.data
+        if k == len(data.shape):
+            return self._core_step(problem)
         ridge: list[Any] = [problem.ridge] * len(data.shards[k])
         if problem.ridge is not None and problem.ridge.ndim == 2:
             ridge = data.cut(problem.ridge, k)
@@ -219,6 +225,28 @@ class ShardedEntries(Operator):
             concatenated([one.diagonal for one in found]),
             sum(one.total for one in found),
         )
+
+    def _core_step(self, problem: BlockProblem) -> RowSolution:
+        """The step of the core of a tensor, which is one system: a pass for every product."""
+        F, data = problem.factors, problem.y.data
+        assert isinstance(F, Tucker)
+        assert problem.ridge is None
+        was, trim = self._trim(None, problem.loss.kept, 0)
+        own = list(zip(own_of(data, F, 0), was, strict=True))
+
+        def sums(core: Array, residual: bool) -> Array:
+            """The gradient by the core, or that of what is linear in it."""
+            asked = [((core, residual),)]
+            # the factors stay on the workers from one pass to the next
+            return data.added(
+                tasks.core_sums, own, asked, the_sum, F.factors[1:], data.chain, trim
+            )[0]
+
+        gradient, precondition = sums(F.core, True), F.preconditioner(problem.k)
+        step = conjugate_gradients(
+            lambda core: sums(core, False), gradient, precondition, CORE_TOL, problem.steps
+        )
+        return RowSolution(step)
 
     def _tall_step(self, problem: BlockProblem, ridge: list[Any]) -> RowSolution:
         """The same where rows stay on the workers."""
@@ -340,19 +368,31 @@ class ShardedAmbient(Ambient):
 
     def contract(self, modes: Modes, skip: int | None = None) -> Array:
         if skip is None:
-            return modes[0].T @ self.contract(modes, 0)
-        data, w = self.data, self.weights
+            rows = self.contract(modes, 0)
+            return modes[0].T @ rows if rows.ndim == 2 else mode_product(rows, modes[0].T, 0)
+        data = self.data
         if data.far:
             return self._tall(modes[1 - skip], skip)
-        M, F = compact(modes[1 - skip]), None if w is None else w.factors
-        kept = self.kept if w is None else w.kept
-        was, trim = data.operator._trim(F, kept, skip)
-        mine: list[Any] = [None] * len(was) if F is None else own_of(data, F, skip)
-        other = None if F is None else other_of(F, skip)
-        own = list(zip(mine, was, strict=True))
-        found = data.each(tasks.product, skip, own, M, other, data.chain, trim, w is None)
-        sums = concatenated(found)
-        return sums if skip == 0 else sums.T
+        matrices = tuple(compact(M) for k, M in enumerate(modes) if k != skip)
+        own, about = self.asked(skip)
+        sums = concatenated(data.each(tasks.product, skip, own, matrices, *about))
+        return array_namespace(sums).moveaxis(sums, 0, skip)
+
+    def asked(self, mode: int) -> tuple[list[Any], tuple[Any, ...]]:
+        """Return what each shard of a mode, and what all, need to know the numbers."""
+        data, w = self.data, self.weights
+        F = None if w is None else w.factors
+        was, trim = data.operator._trim(F, self.kept if w is None else w.kept, mode)
+        mine: list[Any] = [None] * len(was) if F is None else own_of(data, F, mode)
+        other = None if F is None else other_of(F, mode)
+        return list(zip(mine, was, strict=True)), (other, data.chain, trim, w is None)
+
+    def unfold(self, mode: int) -> Ambient:
+        return _Unfolded(self, mode)
+
+    def squares(self, mode: int) -> Array:
+        own, about = self.asked(mode)
+        return concatenated(self.data.each(tasks.slice_squares, mode, own, *about))
 
     def _tall(self, M: Array, skip: int) -> Array:
         """The same where rows stay on the workers."""
@@ -372,101 +412,21 @@ class ShardedAmbient(Ambient):
         return concatenated(found).T
 
 
-class ShardedView(ObservedView):
-    """How the problem looks from one iterate."""
+@dataclass(frozen=True, eq=False)
+class _Unfolded(Ambient):
+    """The unfolding of a tensor along a mode, of which only the Gram matrix is needed."""
 
-    problem: ShardedProblem
-
-    @cached_property
-    def value(self) -> Array:
-        known = getattr(self.loss, "known", None)
-        return self.objective(self.factors) if known is None else self._with_penalty(known[1])
-
-    def pullback(self) -> Blocks:
-        problem, F = self.problem, self.factors
-        grads: Blocks
-        if self.loss.kept is None:
-            grads = tuple(problem.operator.squares_and_gradient(F, problem.y, k)[1] for k in (0, 1))
-        else:
-            grads = F.pullback(self.ambient())
-        if problem.ridge is None:
-            return grads
-        triples = zip(grads, F.blocks, problem.ridge, strict=True)
-        return tuple(g if G is None else g + G * B for g, B, G in triples)
-
-    def objective(self, factors: Factors) -> Array:
-        problem = self.problem
-        squares = problem.operator.squares(factors, problem.y, self.loss.kept)
-        return self._with_penalty(squares, factors)
-
-    def _with_penalty(self, squares: Any, factors: Factors | None = None) -> Array:
-        problem, half = self.problem, 0.5 * squares
-        value = array_namespace(problem.example).asarray(half, dtype=problem.dtype)
-        return value + problem.penalty(self.factors if factors is None else factors)
-
-    def moved(self, factors: Factors) -> ShardedView:
-        return ShardedView(self.problem, factors, self.loss, self.memory)
-
-    def ambient(self) -> Ambient:
-        return self.problem.operator.adjoint(replace(self.residual, kept=self.loss.kept))
-
-    def coverage(self) -> Ambient:
-        return self.problem.operator.coverage(self.loss.kept, self.problem.y)
-
-    def pulled(self) -> Ambient:
-        return self.problem.operator.adjoint(replace(self.problem.y, kept=self.loss.kept))
-
-    def reweighted(self, weight: Array) -> ObservedView:
-        self._missing("reweighted")
-
-
-class ShardedProblem(Observed):
-    """Least squares over entries in shards, or over those that are not rejected."""
-
-    operator: ShardedEntries
-    y: Distant
-
-    def __post_init__(self) -> None:
-        """Skip the checks: entries were checked when they were read."""
+    Z: ShardedAmbient
+    mode: int
 
     @property
-    def dtype(self) -> Any:
-        """The precision of the values."""
-        return self.y.dtype
+    def shape(self) -> tuple[int, ...]:
+        n = self.Z.shape[self.mode]
+        return n, math.prod(self.Z.shape) // n
 
-    @property
-    def example(self) -> Array:
-        return self.y.data.example
-
-    @property
-    def blas_threads(self) -> int | None:  # type: ignore[override]
-        return None
-
-    def view(self, factors: Factors, t: int = 0, memory: Any = None) -> ShardedView:
-        if self.loss.least_squares:
-            return ShardedView(self, factors, self.loss, memory)
-        residual = self.operator.residual(factors, self.y)
-        loss, memory = self.loss.freeze(residual, t, memory)
-        return ShardedView(self, factors, loss, memory, residual)
-
-    @cached_property
-    def value_at_zero(self) -> float:
-        if self.loss.least_squares:
-            return 0.5 * self.y.data.sum_of_squares
-        return super().value_at_zero
-
-    @cached_property
-    def gradient_at_zero(self) -> Ambient:
-        blank = LowRank(*(self.y.data.blank(k, 1) for k in (0, 1)))
-        return self.operator.adjoint(self.operator.residual(blank, self.y))
-
-    def measured_square(self, factors: Factors) -> Array:
-        zero = self.y.data.with_zeros()
-        return array_namespace(self.example).asarray(self.operator.squares(factors, Distant(zero)))
-
-    def backproject(self, keep: float | None = None) -> Ambient:
-        if keep is not None:
-            raise TypeError("a start from some of the measurements needs them on one machine")
-        if isinstance(self.loss, HardTrim):
-            return self.operator.adjoint(replace(self.y, kept=self.loss.clear(self.y)))
-        return self.operator.adjoint(self.y)
+    def gram_times(self, V: Array) -> Array:
+        data, other = self.Z.data, 1 if self.mode == 0 else 0
+        own, about = self.Z.asked(other)
+        question = ((self.mode, compact(V)),)
+        work, shards = tasks.gram_times, data.shards[other]
+        return data.workers.added(work, shards, own, [question], the_sum, *about)[0]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from ..estimators import validation
 from ..estimators.constants import equal
@@ -18,7 +20,8 @@ from ..estimators.packing import packable
 from ..estimators.plans import Reading
 from ..estimators.robust_judging import only_slices
 from ..estimators.uncertainty import Spread
-from ..factors import Bordered
+from ..factors import Bordered, Tucker
+from .shards import spread_out
 from .sources import Source
 from .workers import opened
 
@@ -60,6 +63,11 @@ class RememberedObservations:
         Where the entries can be read again.
     held : tuple, optional
         Which of them were held out.
+    more_counts : tuple of arrays
+        Entries in every slice of the other modes of a tensor.
+    wrong : tuple of arrays
+        Coordinates of outliers, by mode, and by how much they are off; empty if none were looked
+        for.
     """
 
     shape: tuple[int, ...]
@@ -77,6 +85,8 @@ class RememberedObservations:
     left: tuple[float, ...] | None = None
     source: Source | None = None
     held: tuple[Any, ...] | None = None
+    more_counts: tuple[Array, ...] = ()
+    wrong: tuple[Array, ...] = ()
 
     index = None
     weight = None
@@ -112,6 +122,22 @@ class RememberedObservations:
             (left.count, left.squares, left.mean_unit),
             source,
             data.choice,
+            wrong=_entries_of(left),
+        )
+
+    @classmethod
+    def of_tensor(cls, data: Any, left: Summary | None, source: Source) -> RememberedObservations:
+        """Return what is to be remembered of the entries of a tensor."""
+        first, second, *more = (data.counts(k) for k in range(len(data.shape)))
+        none, numbers = np.empty(0, dtype=data.dtype), np.empty(0, dtype=np.int64)
+        return cls(
+            *(data.shape, data.size, none, first, second, data.magnitude()),
+            *(none, numbers, numbers, none, numbers, data.components()),
+            left=None if left is None else (left.count, left.squares, left.mean_unit),
+            source=source,
+            held=data.choice,
+            more_counts=tuple(more),
+            wrong=_entries_of(left),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,11 +157,11 @@ class RememberedObservations:
 
     @property
     def fraction(self) -> float:
-        return self.size / (self.shape[0] * self.shape[1])
+        return self.size / math.prod(self.shape)
 
     def counts(self, mode: int) -> Array:
         """Return the number of entries in every slice of a mode."""
-        return (self.row_counts, self.column_counts)[mode]
+        return (self.row_counts, self.column_counts, *self.more_counts)[mode]
 
     def magnitude(self) -> float:
         """Return a power of two near the root mean square."""
@@ -166,34 +192,44 @@ class RememberedObservations:
     def summary(self, *_: Any) -> Summary:
         """Return what the fit left of the entries."""
         assert self.left is not None
-        return Summary(*self.left)
+        if not self.wrong:
+            return Summary(*self.left)
+        *index, off = self.wrong
+        outliers = coo_array((off, tuple(index)), shape=self.shape)
+        return replace(Summary(*self.left), outliers=outliers)
 
     def validate(self) -> None:
         """Raise a FileError if it does not make sense."""
-        n1, n2 = self.shape
+        n1, n2, *more = self.shape
         must, shaped = validation.must, validation.shaped
         must(isinstance(self.size, int) and self.size > 0, "the size of the data")
         must(self.kind.dtype in (np.float64, np.float32), "the type of the data")
         shaped(self.row_counts, (n1,), least=0)
         shaped(self.column_counts, (n2,), least=0)
+        must(len(self.more_counts) == len(more), "counts")
+        for counts, n in zip(self.more_counts, more, strict=True):
+            shaped(counts, (n,), least=0)
         validation.number(self.level, least=0)
         for values, counts in ((self.values, self.occurrences), (self.constants, self.times)):
             shaped(values, (len(counts),))
             must(counts.dtype == np.int64 and bool(np.all(counts >= 0)), "counts")
         inside = self.places.dtype == np.int64 and self.places.shape == self.times.shape
         must(bool(inside and np.all((self.places >= 0) & (self.places < n1))), "places")
-        must(isinstance(self.left, tuple) and len(self.left) == 3, "what a fit leaves")
+        given = isinstance(self.left, tuple) and len(self.left) == 3
+        must(given or bool(more), "what a fit leaves")
         for x in self.left or ():
             validation.number(x, least=0)
+        must(len(self.wrong) in (0, len(self.shape) + 1), "outliers")
+        for i, n in zip(self.wrong, self.shape, strict=False):
+            places = i.dtype.kind == "i" and i.shape == self.wrong[-1].shape
+            must(bool(places and np.all((i >= 0) & (i < n))), "outliers")
+        if self.wrong:
+            shaped(self.wrong[-1], self.wrong[-1].shape[:1])
         must(self.source is None, "a source")
 
     def spread_of(self, model: Any) -> Spread:
         """Return how sure a model is; that reads entries again."""
-        if self.source is None:
-            raise ValueError(
-                "intervals need the data of the fit, which a model that was fitted on a cluster "
-                "does not hold and a saved or pickled one cannot find; ask before saving"
-            )
+        self._check_source()
         if model.posterior is None:
             raise NotImplementedError(
                 'intervals of a fit on a cluster need the ridge that is learnt; set ridge="auto"'
@@ -207,6 +243,30 @@ class RememberedObservations:
             threshold=model.threshold,
         )
 
+    def _check_source(self) -> None:
+        if self.source is None:
+            raise ValueError(
+                "intervals need the data of the fit, which a model that was fitted on a cluster "
+                "does not hold and a saved or pickled one cannot find; ask before saving"
+            )
+
+    def total_weight(self, mode: int) -> Array:
+        """Return the sums of the weights, which are ones."""
+        return self.counts(mode)
+
+    def shares_of_variance(
+        self, F: Tucker, ridge: Array, noise: float, mode: int, index: tuple[Array, ...]
+    ) -> Array:
+        """Return what the rows of a mode of a tensor add to the variance of entries, over the
+        noise; that reads entries again.
+        """
+        self._check_source()
+        wanted, place = np.unique(index[mode], return_inverse=True)
+        blocks, at = list(F.blocks), list(index)
+        blocks[mode], at[mode] = blocks[mode][wanted], place
+        local, ridges = self.slices(mode, wanted), (ridge,) * len(self.shape)
+        return Spread(F.with_blocks(tuple(blocks)), local, ridges, noise).share(mode, tuple(at))
+
     def slices(self, mode: int, chosen: Array) -> LocalObservations:
         """Read the entries of some slices of a mode again, and renumber them."""
         counted = int(self.counts(mode)[chosen].sum())
@@ -218,7 +278,8 @@ class RememberedObservations:
         assert self.source is not None
         with opened(None) as workers:
             i, j, y = self.source.some(workers, mode, chosen, unseen(self.held))
-        return LocalObservations((i, j), y, self.shape).slices(mode, chosen)
+        index = i, *spread_out(j, self.shape[1:])
+        return LocalObservations(index, y, self.shape).slices(mode, chosen)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -227,6 +288,13 @@ class RememberedObservations:
             "this needs the data of the fit on this machine, but the model was fitted on a "
             "cluster, which has released them; fit what one machine can hold"
         )
+
+
+def _entries_of(left: Summary | None) -> tuple[Array, ...]:
+    """The outliers of a fit as arrays."""
+    if left is None or left.outliers is None:
+        return ()
+    return *left.outliers.coords, left.outliers.data
 
 
 def remembered_here(data: LocalObservations) -> RememberedObservations:

@@ -14,10 +14,10 @@ from scipy.sparse import coo_array
 
 from ..ambient import Ambient
 from ..estimators.magnitudes import scale_of, typical_of
-from ..estimators.observations import MULTIPLE, Model, Summary, position_of
+from ..estimators.observations import MULTIPLE, Measure, Model, Summary, position_of
 from ..estimators.packing import host
 from ..estimators.reading import available_memory
-from ..factors import Bordered, LowRank
+from ..factors import LowRank
 from . import magnitudes, tasks
 from .in_shards import InShards
 from .operator import Distant, other_of, own_of
@@ -76,9 +76,10 @@ class Residuals(InShards):
         xp, r = array_namespace(self.example), Distant(self, factors)
         kept, count, *_ = r.backend.within(r, limit)
         there = self.operator.coverage(kept, None)
-        ones = tuple(self.blank(mode, 1) + 1 for mode in (0, 1))
+        modes = range(len(self.shape))
+        ones = tuple(self.blank(mode, 1) + 1 for mode in modes)
         shares = []
-        for mode in (0, 1):
+        for mode in modes:
             n = self.counts(mode)
             number = xp.reshape(there.contract(ones, skip=mode), (-1,))
             share = 1 - number / xp.where(n > 0, n, xp.ones_like(n))
@@ -94,7 +95,6 @@ class Residuals(InShards):
     def rows_without_outliers(
         self, factors: Model, mode: int, floor: float, ridge: Array | None = None
     ) -> Model:
-        assert isinstance(factors, Bordered)
         ridges: list[Any] = [ridge] * len(self.shards[mode])
         if ridge is not None and ridge.ndim == 2:
             ridges = self.cut(ridge, mode)
@@ -107,38 +107,29 @@ class Residuals(InShards):
             tuple(new if k == mode else B for k, B in enumerate(factors.blocks))
         )
 
-    def summary(
-        self,
-        estimate: Model,
-        offsets: tuple[Array | None, ...] = (),
-        size: float = 1.0,
-        scales: tuple[Array | None, ...] = (),
-        threshold: float | None = None,
-        robust_scale: bool = False,
-    ) -> Summary:
+    def summary(self, estimate: Model, by: Measure) -> Summary:
         """Return what a fit leaves of the data, as `LocalObservations.summary` does."""
-        b, c = offsets or (None, None)
-        d, e = scales or (None, None)
-        parts = (self.cut(x, 0) for x in (b, d))
-        own = list(zip(own_of(self, estimate, 0), *parts, strict=True))
+        # numbers of rows may stay on the workers, as the factor does
+        rows = [self.cut(side[0] if side else None, 0) for side in (by.offsets, by.scales)]
+        own = list(zip(own_of(self, estimate, 0), *rows, strict=True))
+        other, sides = other_of(estimate, 0), (by.offsets[1:], by.scales[1:])
 
         def ask(outliers: bool) -> list[Summary]:
-            other, sides = other_of(estimate, 0), (c, e)
-            return self.each(tasks.summary, 0, own, other, sides, size, threshold, outliers)
+            return self.each(tasks.summary, 0, own, other, sides, by.size, by.threshold, outliers)
 
         found = ask(False)
         counts = self._sizes
         count = sum(one.count for one in found)
         units = sum(n * one.mean_unit for n, one in zip(counts, found, strict=True)) / self.size
         squares = math.fsum(one.squares for one in found)
-        if threshold is None:
+        if by.threshold is None:
             return Summary(count, squares, units)
         self._check_room(self.size - int(count), "the outliers of this fit")
         scale = None
-        if robust_scale:
-            plain = self.shifted((b, c)).standardised((d, e)).scaled(size)
-            L, R = estimate.blocks
-            L = L / size if d is None else L / (size * d[:, None])
+        if by.robust_scale:
+            plain = self.shifted(by.offsets).standardised(by.scales).scaled(by.size)
+            (L, R), (d, e) = estimate.blocks, by.scales or (None, None)
+            L = L / by.size if d is None else L / (by.size * d[:, None])
             R = R if e is None else R / e[:, None]
             scale = scale_of(Distant(plain, LowRank(L, R)))
         return Summary(count, squares, units, self._outliers(ask(True)), scale)
@@ -154,7 +145,8 @@ class Residuals(InShards):
         """The outliers of all shards of rows as one sparse array."""
         firsts = [first for first, _ in self.limits[0]]
         rows = [p.outliers.coords[0] + first for p, first in zip(parts, firsts, strict=True)]
-        index = np.concatenate(rows), np.concatenate([p.outliers.coords[1] for p in parts])
+        others = zip(*(p.outliers.coords[1:] for p in parts), strict=True)
+        index: Any = (np.concatenate(rows), *map(np.concatenate, others))
         values = np.concatenate([p.outliers.data for p in parts])
         return coo_array((values, index), shape=self.shape)
 

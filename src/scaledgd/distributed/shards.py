@@ -2,11 +2,14 @@
 
 Every entry is kept twice, in a shard of rows and in a shard of columns, so that the systems of all
 rows, and those of all columns, can each be solved where the entries are. What a worker does with a
-shard is what one machine does with a table of these rows: the same code, the same kernels.
+shard is what one machine does with a table of these rows: the same code, the same kernels. Entries
+of a tensor are kept once for every mode. Its shards are those of its unfoldings: the cells of all
+other modes are numbered, and their number is the coordinate along "the other mode".
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +21,15 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from ..estimators.local_observations import LocalObservations
-from ..factors import Bordered, LowRank
+from ..factors import Bordered, Factors, LowRank, Tucker
 from ..kernels import Pattern, backend, cpp
 from ..kernels.cpp import CppPattern
+from ..kernels.entries import numbered
 from ..operators import Entries
 from .sorting import by_slice, counted_order, repeated
 
 Array = Any
-Rows = LowRank | Bordered
+Rows = LowRank | Bordered | Tucker
 Piece = tuple[Array, Array, Array]
 """Coordinates along the mode of a shard, along the other mode, and values."""
 
@@ -37,8 +41,9 @@ class Chain:
     Attributes
     ----------
     steps : tuple of (name, arguments)
-        Methods of `Observations`: "scaled", "standardised", "shifted" or "bounded". Tuples among
-        the arguments have one number per row, or per column, of the whole table.
+        Methods of `Observations`: "scaled", "standardised", "shifted", "bounded" or "residual".
+        Tuples among the arguments have one number per row, or per column, of the whole table, and
+        factors all of their rows.
     """
 
     steps: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -56,8 +61,10 @@ class Chain:
 
     @property
     def nbytes(self) -> int:
-        sides = (side for _, given in self.steps for side in given if isinstance(side, tuple))
-        return sum(int(x.nbytes) for side in sides for x in side if x is not None)
+        given = [x for _, arguments in self.steps for x in arguments]
+        sides = [x.blocks if isinstance(x, Factors) else x for x in given]
+        tuples = (side for side in sides if isinstance(side, tuple))
+        return sum(int(x.nbytes) for side in tuples for x in side if x is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +76,12 @@ class Shard:
     mode : int
     first : int
         The number of its first slice.
-    whole : (n1, n2)
-        The shape of the table.
+    whole : (n1, n2), or the shape of a tensor
     starts : int64 array of shape (slices + 1,)
         Where the entries of each slice begin.
     places : int32 or int64 array of shape (m,), optional
-        Coordinates along the other mode; None once the kernels have a copy of them.
+        Coordinates along the other mode; None once the kernels have a copy of them. Of a tensor,
+        the numbers of cells of all other modes, in C order.
     y : array of shape (m,)
     dense : bool
         Whether most entries of the whole table are observed, which decides between kernels.
@@ -82,7 +89,7 @@ class Shard:
 
     mode: int
     first: int
-    whole: tuple[int, int]
+    whole: tuple[int, ...]
     starts: Array
     places: Array | None
     y: Array
@@ -90,19 +97,24 @@ class Shard:
 
     @classmethod
     def assembled(
-        cls, mode: int, bounds: tuple[int, int], whole: tuple[int, int], dense: bool, *pieces: Piece
+        cls,
+        mode: int,
+        bounds: tuple[int, int],
+        whole: tuple[int, ...],
+        dense: bool,
+        *pieces: Piece,
     ) -> Shard:
         """Return the shard of the pieces that fall into it; no entry may occur twice."""
         first, last = bounds
         some = [piece for piece in pieces if len(piece[0])]
         own, others, y = (np.concatenate([p[k] for p in some or pieces]) for k in range(3))
-        width = whole[1 - mode]
+        width = math.prod(others_of(whole, mode))
         starts, others, y = by_slice(own - own.dtype.type(first), others, y, (last - first, width))
         again = repeated(starts, others)
         if len(again):
             at = int(np.searchsorted(starts, again[0], side="right")) - 1
-            pair = at + first, int(others[again[0]])
-            raise DuplicateError(len(again), pair if mode == 0 else pair[::-1])
+            where = spread_out(int(others[again[0]]), others_of(whole, mode))
+            raise DuplicateError(len(again), (*where[:mode], at + first, *where[mode:]))
         return cls(mode, first, whole, starts, others, y, dense)
 
     @property
@@ -114,14 +126,18 @@ class Shard:
         return len(self.y)
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, ...]:
         """The shape of the part of the table that the shard is about."""
-        n1, n2 = self.whole
-        return (self.slices, n2) if self.mode == 0 else (n1, self.slices)
+        return (*self.whole[: self.mode], self.slices, *self.whole[self.mode + 1 :])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the other modes."""
+        return others_of(self.whole, self.mode)
 
     def __sizeof__(self) -> int:
         # the scheduler and the limits of a worker go by this
-        places = self.size * np.dtype(integers(self.whole[1 - self.mode])).itemsize
+        places = self.size * np.dtype(integers(math.prod(self.sizes))).itemsize
         return int(self.starts.nbytes + places + self.y.nbytes)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -143,14 +159,29 @@ class Shard:
         return xp.repeat(every, starts[1:] - starts[:-1])
 
     @property
-    def index(self) -> tuple[Array, Array]:
+    def index(self) -> tuple[Array, ...]:
         """Coordinates within the shard, made when they are asked for."""
-        own, others = self.own, wide(self.others)
-        return (own, others) if self.mode == 0 else (others, own)
+        others = self.beside
+        return (*others[: self.mode], self.own, *others[self.mode :])
 
-    def piece(self, width: Any) -> Piece:
-        """Return the entries for shards of the other mode."""
-        return self.others, (self.own + self.first).astype(width), self.y
+    @property
+    def beside(self) -> tuple[Array, ...]:
+        """Coordinates along all other modes."""
+        return spread_out(wide(self.others), self.sizes)
+
+    @property
+    def places_in_whole(self) -> tuple[Array, ...]:
+        """Coordinates in the whole table."""
+        index = self.index
+        own = index[self.mode] + self.first
+        return (*index[: self.mode], own, *index[self.mode + 1 :])
+
+    def piece(self, mode: int) -> Piece:
+        """Return the entries for shards of another mode."""
+        if len(self.whole) == 2:
+            return self.others, self.own + self.first, self.y
+        index = self.places_in_whole
+        return index[mode], numbered(index, self.whole, mode), self.y
 
     def cut(self, x: Array | None, mode: int) -> Array | None:
         """Return the part of an array with a row per slice of a mode that the shard is about."""
@@ -160,12 +191,15 @@ class Shard:
 
     def cut_all(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return arguments with the shard's parts of tuples that hold one array per mode."""
-        return tuple(
-            tuple(self.cut(x, k) for k, x in enumerate(given))
-            if isinstance(given, tuple)
-            else given
-            for given in arguments
-        )
+
+        def parts(given: Any) -> Any:
+            if isinstance(given, Factors):
+                return given.with_blocks(parts(given.blocks))
+            if isinstance(given, tuple):
+                return tuple(self.cut(x, k) for k, x in enumerate(given))
+            return given
+
+        return tuple(map(parts, arguments))
 
     @cached_property
     def _columns(self) -> dict[tuple[int, int], Columns]:
@@ -187,7 +221,8 @@ class Shard:
     @cached_property
     def pattern(self) -> Pattern:
         """The entries as kernels want them; cached with the shard."""
-        if cpp.AVAILABLE and self.size and max(self.whole) < 2**31 - 1:
+        table = len(self.whole) == 2
+        if table and cpp.AVAILABLE and self.size and max(self.whole) < 2**31 - 1:
             return _ShardPattern(self)
         index = self.index
         return backend(*index).pattern(index, self.shape)
@@ -198,7 +233,9 @@ class Shard:
 
     def local(self, chain: Chain) -> LocalObservations:
         """Return the entries with the values after a chain of steps."""
-        coordinates: Any = _Coordinates(self, keep=True)  # for as long as a task
+        table = len(self.whole) == 2
+        # those of a table are made for as long as a task, those of a tensor stay with the pattern
+        coordinates: Any = _Coordinates(self, keep=True) if table else self.pattern.index
         data = LocalObservations(coordinates, self.y, self.shape)
         data._shared["operator"] = self.operator
         return chain.apply(data, self)
@@ -207,20 +244,23 @@ class Shard:
         """Return the values after a chain of steps."""
         return self.local(chain).y
 
-    def restricted(self, x: Array, other: Array, own: Array | None, border: Array | None) -> Rows:
+    def restricted(self, x: Array, other: Any, own: Array | None, border: Array | None) -> Rows:
         """Return the factors of this part of the table.
 
         Parameters
         ----------
         x : array of shape (slices, q)
             The block of the mode of the shard, these slices only.
-        other : array
-            The whole other block.
+        other : array, or tuple of arrays
+            The whole other block; of a tensor all others, the core included.
         own : array of shape (slices,), optional
             What the offsets of the other mode are multiplied by.
         border : array, optional
             What those of this mode are.
         """
+        if len(self.whole) > 2:
+            blocks = *other[: self.mode], x, *other[self.mode :]
+            return Tucker(blocks[:-1], blocks[-1])
         blocks, sides = (x, other), (own, border)
         if self.mode == 1:
             blocks, sides = blocks[::-1], sides[::-1]
@@ -244,14 +284,20 @@ class Columns(NamedTuple):
 class DuplicateError(ValueError):
     """Some entry was given more than once."""
 
-    def __init__(self, count: int, pair: tuple[int, int]) -> None:
+    def __init__(self, count: int, pair: tuple[int, ...]) -> None:
         super().__init__(count, pair)
         self.count, self.pair = count, pair
 
+    @property
+    def place(self) -> list[str]:
+        """Where the entry is, in words."""
+        if len(self.pair) > 2:
+            return [f"entry {self.pair}"]
+        return [f"row {self.pair[0]}", f"column {self.pair[1]}"]
+
     def __str__(self) -> str:
-        i, j = self.pair
         return (
-            f"row {i}, column {j} is given more than once ({self.count:,} entries of this part "
+            f"{', '.join(self.place)} is given more than once ({self.count:,} entries of this part "
             "repeat another); average repeated observations first"
         )
 
@@ -341,6 +387,8 @@ class _ShardEntries(Entries):
 
     @property
     def index(self) -> Any:
+        if len(self.shape) > 2:
+            return self.pattern.index
         return _alive(self._of).index  # type: ignore[attr-defined]
 
     @property
@@ -352,6 +400,20 @@ def _alive(shard: weakref.ref[Shard]) -> Shard:
     found = shard()
     assert found is not None, "the shard is used longer than it is there"
     return found
+
+
+def others_of(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
+    """Return the sizes of all other modes."""
+    return (*shape[:mode], *shape[mode + 1 :])
+
+
+def spread_out(numbers: Any, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the coordinates of cells that are numbered in C order."""
+    found = []
+    for n in reversed(sizes[1:]):
+        found.append(numbers % n)
+        numbers = numbers // n
+    return (numbers, *reversed(found))
 
 
 def wide(numbers: Array) -> Array:

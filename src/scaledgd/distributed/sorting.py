@@ -13,6 +13,9 @@ from scipy.sparse import csc_array, csr_array
 
 Array = Any
 
+WIDE = 8
+"""Places along the other mode, for each entry or slice, beyond which entries are compared."""
+
 
 def counted_order(slices: Array, n: int) -> tuple[Array, Array]:
     """Return where entries go when they are sorted by slice, and where every slice begins.
@@ -55,6 +58,10 @@ def by_slice(
     y : array of shape (m,)
     """
     kind, (n, width) = others.dtype, shape
+    if width > WIDE * max(n, len(y)):  # cells of several modes: too many to count into
+        order = np.lexsort((others, own))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=n))])
+        return starts.astype(np.int64), others[order], y[order]
     if bool(np.all(others[1:] >= others[:-1])):
         starts = np.concatenate([[0], np.cumsum(np.bincount(others, minlength=width))])
     else:

@@ -17,9 +17,10 @@ from .. import checks
 from ..estimators.dask import is_array, is_series
 from ..estimators.reading import check_factors, refuse_dates, sized
 from ..kernels import backend
+from ..kernels.entries import numbered
 from . import labelling
 from .labelling import Names
-from .shards import Piece
+from .shards import Piece, spread_out
 from .workers import Workers
 
 Array = Any
@@ -32,10 +33,10 @@ class Source:
     Attributes
     ----------
     blocks : list of delayed (rows, columns, values)
-        Numbered in the whole table.
-    shape : (n1, n2)
+        Numbered in the whole table. Of a tensor, columns are cells of all modes but the first.
+    shape : (n1, n2), or that of a tensor
     dtype : dtype
-    counts : pair of integer arrays of shapes (n1,) and (n2,)
+    counts : tuple of integer arrays, one per mode
         Entries in every row and in every column.
     names : pair of Names, optional
         Labels of rows and columns.
@@ -44,9 +45,9 @@ class Source:
     """
 
     blocks: list[Any]
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: Any
-    counts: tuple[Array, Array]
+    counts: tuple[Array, ...]
     names: tuple[Names, Names] | None = None
     table: Any = None
 
@@ -65,7 +66,8 @@ class Source:
         from dask import delayed
 
         wanted = delayed(chosen)
-        filtered = [delayed(_some)(block, mode, wanted, unseen) for block in self.blocks]
+        sizes = self.shape[1:]
+        filtered = [delayed(_some)(block, sizes, mode, wanted, unseen) for block in self.blocks]
         return joined(workers.compute(filtered), self.dtype)
 
 
@@ -78,12 +80,18 @@ def joined(parts: Sequence[Piece], dtype: Any) -> Piece:
     return i.astype(np.int64, copy=False), j.astype(np.int64, copy=False), y
 
 
-def _some(block: Piece, mode: int, chosen: Array, unseen: Callable[..., Array] | None) -> Piece:
+def _some(
+    block: Piece,
+    sizes: tuple[int, ...],
+    mode: int,
+    chosen: Array,
+    unseen: Callable[..., Array] | None,
+) -> Piece:
     i, j, y = block
-    inside = np.isin((i, j)[mode], chosen)
+    inside = np.isin((i, *spread_out(j, sizes))[mode], chosen)
     i, j, y = i[inside], j[inside], y[inside]
     if unseen is not None:
-        keep = ~unseen((i.astype(np.int64), j.astype(np.int64)))
+        keep = ~unseen((i.astype(np.int64), *spread_out(j.astype(np.int64), sizes)))
         i, j, y = i[keep], j[keep], y[keep]
     return i, j, y
 
@@ -104,47 +112,51 @@ def tree(parts: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
 
 @dataclass(frozen=True)
 class Count:
-    """How many entries there are, of every row and column."""
+    """How many entries there are, of every slice of every mode."""
 
-    rows: Array
-    columns: Array
+    sides: tuple[Array, ...]
 
     @classmethod
-    def of(cls, block: Piece, shape: tuple[int, int]) -> Count:
+    def of(cls, block: Piece, shape: tuple[int, ...]) -> Count:
         i, j, _ = block
-        return cls(np.bincount(i, minlength=shape[0]), np.bincount(j, minlength=shape[1]))
+        index = i, *spread_out(j, shape[1:])
+        pairs = zip(index, shape, strict=True)
+        return cls(tuple(np.bincount(k, minlength=n) for k, n in pairs))
 
     def __add__(self, other: Count) -> Count:
-        return Count(self.rows + other.rows, self.columns + other.columns)
+        return Count(tuple(a + b for a, b in zip(self.sides, other.sides, strict=True)))
 
 
 def _sum(a: Any, b: Any) -> Any:
     return a + b
 
 
-def _counted(workers: Workers, blocks: list[Any], shape: tuple[int, int]) -> tuple[Array, Array]:
+def _counted(workers: Workers, blocks: list[Any], shape: tuple[int, ...]) -> tuple[Array, ...]:
     from dask import delayed
 
     parts = [delayed(Count.of)(block, shape) for block in blocks]
-    found = workers.compute([tree(parts, _sum)])[0]
-    return found.rows, found.columns
+    found: tuple[Array, ...] = workers.compute([tree(parts, _sum)])[0].sides
+    return found
 
 
 # ---- coordinates and values
 
 
-def of_entries(workers: Workers, index: Any, values: Any, shape: Any) -> Source:
-    """Survey coordinates and values in Dask arrays."""
+def of_entries(
+    workers: Workers, index: Any, values: Any, shape: Any, modes: int | None = 2
+) -> Source:
+    """Survey coordinates and values in Dask arrays, of a matrix or of any number of modes."""
     from dask import delayed
 
     shape = checks.shape("shape", shape)
-    if len(shape) != 2 or not isinstance(index, tuple | list) or len(index) != 2:
-        raise ValueError(
-            "index must be a pair of arrays, and shape (n1, n2): only matrices are read from Dask "
-            "arrays of coordinates"
-        )
+    d = len(shape) if modes is None else modes
+    if d < 2 or len(shape) != d or not isinstance(index, tuple | list) or len(index) != d:
+        what = "a pair of arrays, and shape (n1, n2): only matrices are fitted by this estimator"
+        if modes is None:
+            what = f"a tuple of {len(shape)} arrays, one per mode of the shape {shape}"
+        raise ValueError(f"index must be {what}")
     columns = aligned((*index, values))
-    for name, x in zip(("index[0]", "index[1]", "values"), columns, strict=True):
+    for name, x in zip((*(f"index[{k}]" for k in range(d)), "values"), columns, strict=True):
         if x.ndim != 1:
             raise ValueError(f"{name} must be one-dimensional, not of {x.ndim} dimensions")
         _numeric(name, x.dtype, "iu" if name != "values" else "fiub")
@@ -192,32 +204,34 @@ def _numeric(name: str, dtype: Any, kinds: str) -> None:
         raise TypeError(f"{name} must hold {what}, not {dtype}")
 
 
-def _entries(
-    number: int, i: Array, j: Array, y: Array, shape: tuple[int, int], dtype: Any
-) -> Piece:
-    """Check a block of coordinates and values."""
-    where = f"chunk {number} of "
-    if len({len(i), len(j), len(y)}) > 1:
+def _entries(number: int, *given: Any) -> Piece:
+    """Check a block of coordinates and values, which the shape and the dtype follow."""
+    *index, y, shape, dtype = given
+    where, lengths = f"chunk {number} of ", [len(x) for x in (*index, y)]
+    if len(set(lengths)) > 1:
+        some = ", ".join(map(str, lengths[:-1]))
         raise ValueError(
-            f"{where}index and values: they have {len(i)}, {len(j)} and {len(y)} entries, but must "
-            "be cut at the same places"
+            f"{where}index and values: they have {some} and {lengths[-1]} entries, but must be cut "
+            "at the same places"
         )
-    i, j = checks.index((np.asarray(i), np.asarray(j)), shape, f"{where}index")
+    places = checks.index(tuple(map(np.asarray, index)), shape, f"{where}index")
     y = np.asarray(y).astype(dtype)
     checks.finite(f"{where}values", y)
-    return i, j, sized(f"{where}values", y)
+    return places[0], numbered(places, shape, 0), sized(f"{where}values", y)
 
 
 # ---- tables with holes
 
 
-def of_table(workers: Workers, X: Any, observed: Any) -> Source:
+def of_table(workers: Workers, X: Any, observed: Any, modes: int | None = 2) -> Source:
     """Survey the blocks of a Dask array, NaN where nothing is observed."""
     import dask.array as da
     from dask import delayed
 
-    if X.ndim != 2:
+    if modes == 2 and X.ndim != 2:
         raise ValueError(f"Expected 2D array, got {X.ndim}D array instead; X must be a table")
+    if X.ndim < 2:
+        raise ValueError(f"X must have 2 dimensions or more, not shape {X.shape}")
     _numeric("X", X.dtype, "fiub")
     if observed is not None:
         observed = observed if is_array(observed) else da.asarray(observed)
@@ -233,29 +247,33 @@ def of_table(workers: Workers, X: Any, observed: Any) -> Source:
     grid = X.to_delayed()
     masks = np.full(grid.shape, None) if observed is None else observed.to_delayed()
     sizes = workers.compute([delayed(_shape)(block) for block in grid.ravel()])
-    shapes = np.asarray(sizes).reshape(*grid.shape, 2)
-    heights, widths = shapes[:, 0, 0], shapes[0, :, 1]
-    if (shapes[:, :, 0] != heights[:, None]).any() or (shapes[:, :, 1] != widths[None, :]).any():
+    shapes = np.asarray(sizes).reshape(*grid.shape, X.ndim)
+    # the sizes of chunks along each mode, which those beside each other must share
+    lengths = [shapes[(*(0,) * k, slice(None), *(0,) * (X.ndim - k - 1), k)] for k in range(X.ndim)]
+    if any(
+        (shapes[at] != [one[n] for one, n in zip(lengths, at, strict=True)]).any()
+        for at in np.ndindex(grid.shape)
+    ):
         raise ValueError("the chunks of X do not form a table: chunks beside each other differ")
-    shape = int(heights.sum()), int(widths.sum())
+    shape = tuple(int(one.sum()) for one in lengths)
     if 0 in shape:
         raise ValueError(f"X of shape {shape} is empty; every size must be at least 1")
-    tops, lefts = np.cumsum(heights) - heights, np.cumsum(widths) - widths
-    blocks = [
-        delayed(_present)(grid[a, b], masks[a, b], int(tops[a]), int(lefts[b]), dtype)
-        for a in range(grid.shape[0])
-        for b in range(grid.shape[1])
-    ]
+    firsts = [np.cumsum(one) - one for one in lengths]
+    blocks = []
+    for at in np.ndindex(grid.shape):
+        corner = [int(first[n]) for first, n in zip(firsts, at, strict=True)]
+        blocks.append(delayed(_present)(grid[at], masks[at], corner, shape, dtype))
     return Source(blocks, shape, dtype, _counted(workers, blocks, shape), table=X)
 
 
-def _shape(block: Array) -> tuple[int, int]:
-    rows, columns = np.shape(block)
-    return rows, columns
+def _shape(block: Array) -> tuple[int, ...]:
+    return np.shape(block)
 
 
-def _present(block: Array, observed: Array | None, top: int, left: int, dtype: Any) -> Piece:
-    """Return what is observed of a block of a table."""
+def _present(
+    block: Array, observed: Array | None, corner: list[int], shape: tuple[int, ...], dtype: Any
+) -> Piece:
+    """Return what is observed of a block of a table, whose first cell is at a corner."""
     values = np.ascontiguousarray(block, dtype=dtype)
     if not values.size:
         none = np.zeros(0, dtype=np.int64)
@@ -270,7 +288,8 @@ def _present(block: Array, observed: Array | None, top: int, left: int, dtype: A
     if index is None:
         index = np.unravel_index(np.arange(values.size), values.shape)
         found = values.ravel()
-    return index[0] + top, index[1] + left, sized("X", found)
+    index = tuple(i + first for i, first in zip(index, corner, strict=True))
+    return index[0], numbered(index, shape, 0), sized("X", found)
 
 
 # ---- frames of labels and values

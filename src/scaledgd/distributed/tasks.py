@@ -11,25 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from ..ambient import Sparse
-from ..estimators import constants
-from ..estimators.hashing import bounds_of, hashed
-from ..estimators.observations import Summary
+from ..estimators.observations import Measure, Summary
 from ..estimators.uncertainty import Spread
+from ..factors import Tucker
 from ..kernels import RowSolution, RowUpdate, UnsureRows, backend
 from ..linalg import square
 from ..losses import Kept, Loss, Squared
 from ..operators import BlockProblem
-from .shards import Chain, Rows, Shard, wide
+from .shards import Chain, Rows, Shard
 
 Array = Any
-
-GROUPS = 1 << 16
-"""Into which values are put to find those that are common."""
-_GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Own(NamedTuple):
@@ -40,9 +33,12 @@ class Own(NamedTuple):
 
 
 class Other(NamedTuple):
-    """The part of the factors that all shards get: the block of the other mode, and its vector."""
+    """The part of the factors that all shards get: the block of the other mode, and its vector.
 
-    block: Array
+    Of a tensor, the block is a tuple of all other blocks.
+    """
+
+    block: Any
     border: Array | None
 
 
@@ -151,6 +147,7 @@ def update(
 ) -> RowUpdate | None:
     """Return the solved rows of the shard, with their variances."""
     mode, F, y = shard.mode, factors_of(shard, own, other), shard.values(chain)
+    assert not isinstance(F, Tucker)
     variance, ridge, noise, given = unsure
     beside = None if given is None else own.border
     system = UnsureRows(F.partner(mode), variance, ridge, noise, mode, beside, given)
@@ -158,29 +155,79 @@ def update(
     return shard.operator.update_block(BlockProblem(F, mode, y, loss), system)
 
 
-def product(
+def weighted(
     shard: Shard,
     own: Own | None,
     was: Own | None,
-    M: Array,
     other: Other | None,
     chain: Chain,
     trim: Trim | None,
     ones: bool,
-) -> Array:
-    """Return sums over the entries of every slice, of weights times rows of M.
+) -> Sparse:
+    """Return numbers at the entries; 0 for entries that are not kept.
 
-    The weights are the residuals of factors, the values without factors, or ones; 0 for entries
-    that are not kept.
+    They are the residuals of factors, the values without factors, or ones.
     """
-    weights = shard.pattern.ones(M) if ones else shard.values(chain)
-    if own is not None and other is not None and not ones:
-        weights = shard.operator.residual(factors_of(shard, own, other), weights)
+    found = shard.pattern.ones(shard.y) if ones else residual_of(shard, own, other, chain)
     if trim is not None:
-        weights = weights * _kept(shard, own, was, other, chain, trim)
-    modes = (M, M)
-    sums = Sparse(shard.pattern, weights).contract(modes, skip=shard.mode)
-    return sums if shard.mode == 0 else sums.T
+        found = found * _kept(shard, own, was, other, chain, trim)
+    return Sparse(shard.pattern, found)
+
+
+def product(
+    shard: Shard, own: Own | None, was: Own | None, matrices: tuple[Array, ...], *about: Any
+) -> Array:
+    """Return sums over the entries of every slice, of `weighted` times rows of matrices.
+
+    There is a matrix for every other mode.
+    """
+    mode = shard.mode
+    modes = (*matrices[:mode], matrices[0], *matrices[mode:])
+    sums = weighted(shard, own, was, *about).contract(modes, skip=mode)
+    return array_namespace(sums).moveaxis(sums, mode, 0)
+
+
+def core_sums(
+    shard: Shard,
+    own: Own,
+    was: Own | None,
+    ask: tuple[Array, bool],
+    factors: tuple[Array, ...],
+    chain: Chain,
+    trim: Trim | None,
+) -> Array:
+    """Return the gradient of half the squares of the residual by a core; rows only.
+
+    Parameters
+    ----------
+    ask : (core, residual)
+        Values count as zero unless it is the residual.
+    factors : tuple of arrays
+        Those of all modes but the first.
+    """
+    core, residual = ask
+    F, operator = Tucker((own.x, *factors), core), shard.operator
+    found = operator.residual(F, shard.values(chain)) if residual else operator.apply(F)
+    if trim is not None:
+        found = found * _kept(shard, None, was, None, chain, trim)
+    return Sparse(shard.pattern, found).contract(F.modes)
+
+
+def slice_squares(shard: Shard, own: Own | None, was: Own | None, *about: Any) -> Array:
+    """Return the sum of squares of `weighted`, of every slice."""
+    return weighted(shard, own, was, *about).squares(shard.mode)
+
+
+def gram_times(
+    shard: Shard, own: Own | None, was: Own | None, ask: tuple[int, Array], *about: Any
+) -> Array:
+    """Return M Mᵀ V for the unfolding M of `weighted` along another mode.
+
+    All entries of a fibre of that mode are in one shard, so the sum over shards is that of the
+    whole.
+    """
+    mode, V = ask
+    return weighted(shard, own, was, *about).unfold(mode).gram_times(V)
 
 
 # ---- rows that stay where they are
@@ -212,8 +259,8 @@ def product_kept(
     shard: Shard, own: Own | None, M: Array, other: Other | None, chain: Chain | None
 ) -> Any:
     """Return `product`, which stays."""
-    known = Chain() if chain is None else chain
-    return (product(shard, own, None, M, other, known, None, chain is None),), None
+    about = (None, Chain(), None, True) if chain is None else (other, chain, None, False)
+    return (product(shard, own, None, (M,), *about),), None
 
 
 # ---- columns of which every shard of rows has some entries
@@ -320,133 +367,22 @@ def summary(
     offset: Array | None,
     scale: Array | None,
     other: Other,
-    others: tuple[Array | None, Array | None],
+    sides: tuple[Any, Any],
     size: float,
     threshold: float | None,
     outliers: bool,
 ) -> Summary:
-    """Return what a fit leaves of the entries; rows only."""
-    F = factors_of(shard, own, other)
-    offsets, scales = (offset, others[0]), (scale, others[1])
-    found = shard.local(Chain()).summary(F, offsets, size, scales, threshold)
-    return found if outliers else replace(found, outliers=None)
+    """Return what a fit leaves of the entries; rows only.
 
-
-def fingerprint(shard: Shard) -> int:
-    """Return a number that depends on the entries, but neither on their order nor on shards."""
-    i, j = shard.index
-    xp = array_namespace(shard.y)
-    bits = xp.astype(shard.y, xp.float64).view(xp.int64)
-    i = i + shard.first
-    with np.errstate(over="ignore"):
-        return int(xp.sum(hashed((i, j, bits), 0))) & (2**63 - 1)
-
-
-# ---- parts of the entries
-
-
-def reach(shard: Shard, places: tuple[Array, Array], length: int) -> Array:
-    """Count entries by the larger of their two places, where rows and columns are ordered."""
-    reached = _reached(shard, places)
-    return array_namespace(reached).bincount(reached, minlength=length)
-
-
-def _reached(shard: Shard, places: tuple[Array, Array]) -> Array:
-    i, j = _placed(shard, places)
-    return array_namespace(i).maximum(i, j)
-
-
-def _placed(shard: Shard, places: tuple[Array, Array]) -> tuple[Array, Array]:
-    i, j = shard.index
-    return places[0][i + shard.first], places[1][j]
-
-
-def nearest(
-    shard: Shard, places: tuple[Array, Array], last: int, chain: Chain
-) -> tuple[Array, Array, Array]:
-    """Return the entries both of whose places are below `last`, renumbered, and their values."""
-    i, j = _placed(shard, places)
-    chosen = array_namespace(i).maximum(i, j) < last
-    return i[chosen], j[chosen], shard.values(chain)[chosen]
-
-
-def entries(shard: Shard, chosen: Array | None, chain: Chain) -> tuple[Array, Array, Array]:
-    """Return coordinates and values, of some slices of the shard's mode or of all."""
-    data = shard.local(chain)
-    own, others, y = shard.own + shard.first, wide(shard.others), data.y
-    if chosen is not None:
-        inside = array_namespace(own).isin(own, chosen)
-        own, others, y = own[inside], others[inside], y[inside]
-    return (own, others, y) if shard.mode == 0 else (others, own, y)
-
-
-def hidden(shard: Shard, fraction: float, size: int, seed: int, parts: int, part: int) -> Array:
-    """Return which entries are held out, by a hash of their coordinates."""
-    i, j = shard.index
-    index = (i + shard.first, j) if shard.mode == 0 else (i, j + shard.first)
-    low, high = bounds_of(fraction, size, parts)[part : part + 2]
-    x = hashed(index, seed)
-    return (x >= low) & (x < high)
-
-
-def held(shard: Shard, chain: Chain, *choice: Any) -> tuple[Array, Array, Array]:
-    """Return the entries that are held out."""
-    chosen = hidden(shard, *choice)
-    return tuple(x[chosen] for x in entries(shard, None, chain))
-
-
-def kept(shard: Shard, *choice: Any) -> Shard:
-    """Return the shard without the entries that are held out."""
-    return shard.some(~hidden(shard, *choice))
-
-
-# ---- what constants and graphs need
-
-
-def equal(shard: Shard, chain: Chain) -> tuple[Array, Array]:
-    """Return a value of every slice, and how often it occurs if the slice has no other."""
-    return constants.equal(shard.local(chain), shard.mode)
-
-
-def common(shard: Shard, values: Array, chain: Chain) -> Array:
-    """Return how often values occur."""
-    return constants.common(shard.local(chain), values)
-
-
-def frequent(shard: Shard, share: float, chain: Chain) -> Array:
-    """Return the values that make up at least a share of the shard."""
-    y = shard.values(chain) + 0  # both zeros become one
-    # values are counted together with others first: mostly no group is large enough
-    group = _group(y)
-    many = np.bincount(group, minlength=GROUPS) >= share * len(y)
-    values, counts = np.unique(y[many[group]], return_counts=True)
-    return values[counts >= share * shard.size]
-
-
-def _group(y: Array) -> Array:
-    """The number of a group that all equal values are in."""
-    kind, factor = (np.uint32, 2654435769) if y.dtype.itemsize == 4 else (np.uint64, _GOLDEN)
-    bits = 8 * y.dtype.itemsize - GROUPS.bit_length() + 1
-    return ((y.view(kind) * kind(factor)) >> kind(bits)).astype(np.intp)
-
-
-def parts(shard: Shard) -> tuple[Array, Array]:
-    """Return the connected part of every slice, and that of every other one, within the shard.
-
-    −1 where there are no entries.
+    Parameters
+    ----------
+    sides : pair of tuples
+        Offsets and scales of all other modes.
     """
-    n, width = shard.slices, shard.whole[1 - shard.mode]
-    seen = np.zeros(width, dtype=bool)
-    seen[shard.others] = True
-    index = shard.index
-    if backend(*index).parts(index, shard.shape) == 1:  # which is soon seen
-        found = np.zeros(n + width, dtype=np.int32)
-    else:
-        ones = np.ones(shard.size, dtype=np.int8)
-        edges = coo_array((ones, (shard.own, n + shard.others)), shape=(n + width, n + width))
-        found = connected_components(edges.tocsr(), directed=False)[1]
-    own = np.where(np.diff(shard.starts) > 0, found[:n], -1)
-    return own, np.where(seen, found[n:], -1)
+    F = factors_of(shard, own, other)
+    by = Measure((offset, *sides[0]), size, (scale, *sides[1]), threshold)
+    found = shard.local(Chain()).summary(F, by)
+    return found if outliers else replace(found, outliers=None)
 
 
 def share_of_variance(
@@ -465,14 +401,4 @@ def share_of_variance(
         return shard.y[:0]
     data = shard.local(chain)
     data = data if limit is None else data.without_outliers(F, limit)
-    return Spread(F, data, (ridge, ridge), noise).share(mode, index)
-
-
-def add(a: Any, b: Any) -> Any:
-    """Return a sum, for trees."""
-    return a + b
-
-
-def of_shape(shard: Shard) -> tuple[int, int, int]:
-    """Return the first slice, the number of slices and of entries."""
-    return shard.first, shard.slices, shard.size
+    return Spread(F, data, (ridge,) * len(shard.whole), noise).share(mode, index)

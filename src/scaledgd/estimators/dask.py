@@ -48,10 +48,3 @@ def refuse_weights(*weights: Any) -> None:
             "weights of entries are not supported for Dask collections yet; leave them out, or "
             "give X.compute()"
         )
-
-
-def brought_here(client: Any, *collections: Any) -> list[Any]:
-    """Compute Dask collections on this machine, for fits that are not distributed."""
-    from ..distributed.fitting import computed
-
-    return computed(client, *collections)

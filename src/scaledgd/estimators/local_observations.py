@@ -20,7 +20,7 @@ from ..operators import BlockProblem, Entries, Full, Operator, Weighted
 from ..problems import Observed
 from .holes import held_out
 from .magnitudes import magnitude, scale_of, scaled_by, typical_of
-from .observations import MULTIPLE, Model, Observations, Summary, position_of
+from .observations import MULTIPLE, Measure, Model, Observations, Summary, position_of
 from .packing import host, packable
 
 Array = Any
@@ -372,6 +372,10 @@ class LocalObservations(Observations):
         each = STRETCH if isinstance(self.y, np.ndarray) else max(1, self.size)
         return [slice(begin, begin + each) for begin in range(0, self.size, each)]
 
+    @property
+    def constant(self) -> bool:
+        return bool(array_namespace(self.y).all(self.flat == self.flat[0]))
+
     def mean(self) -> float:
         return float(array_namespace(self.y).mean(self.y))
 
@@ -587,38 +591,15 @@ class LocalObservations(Observations):
 
     # ---- what remains after a fit
 
-    def summary(
-        self,
-        estimate: Model,
-        offsets: tuple[Array | None, ...] = (),
-        size: float = 1.0,
-        scales: tuple[Array | None, ...] = (),
-        threshold: float | None = None,
-        robust_scale: bool = False,
-    ) -> Summary:
-        """Return the residual statistics and outliers of a fit.
-
-        Parameters
-        ----------
-        estimate : LowRank or Tucker
-            In the units of the data.
-        offsets : tuple of arrays or None, one per mode
-            Added to the estimate.
-        size : float
-        scales : tuple of arrays or None, one per mode
-            The residual is measured in units of `size` times the scales.
-        threshold : float, optional
-            Residuals above it, in these units, are outliers.
-        robust_scale : bool
-            Whether to compute a robust standard deviation as well.
-        """
-        xp = array_namespace(self.y)
+    def summary(self, estimate: Model, by: Measure) -> Summary:
+        """Return the residual statistics and outliers of a fit."""
+        xp, threshold = array_namespace(self.y), by.threshold
         r = self.operator.residual(estimate, self.y)  # the estimate minus the data
-        for mode, b in enumerate(offsets):
+        for mode, b in enumerate(by.offsets):
             r = r if b is None else r + self.along(mode, b)
         r = xp.reshape(r, (-1,))
-        unit: Any = size
-        for mode, d in enumerate(scales):
+        unit: Any = by.size
+        for mode, d in enumerate(by.scales):
             if d is not None:
                 unit = unit * xp.reshape(self.along(mode, d) + 0 * self.y, (-1,))
         # a single unit divides sums; an array would be as large as the data
@@ -632,7 +613,7 @@ class LocalObservations(Observations):
         kept, inside, sums, _ = backend(scaled).within(scaled, threshold * whole)
         sums = float(sums) / whole**2
         found = -self.sparse(r, ~kept)
-        scale = scale_of(scaled) / whole if robust_scale else None
+        scale = scale_of(scaled) / whole if by.robust_scale else None
         return Summary(float(inside), float(sums), mean_unit, found, scale)
 
     def sparse(self, values: Array, chosen: Array) -> Any:

@@ -20,7 +20,7 @@ from .constants import column_levels, levelled, row_levels
 from .fitting import degrees, has_posterior
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index
-from .observations import MULTIPLE, WITHIN, Summary
+from .observations import MULTIPLE, WITHIN, Measure, Summary
 from .packing import host, packable
 from .plans import Reading
 from .robust import Outliers, threshold
@@ -284,8 +284,8 @@ class MatrixModel(EntrywiseModel):
         scales = (known.rows, columns)
         factors = found["factors_"]
         by_fraction = isinstance(self.outliers_expected, float | int)
-        data, limit = self.observations, self.threshold
-        return data.summary(factors, offsets, self.size, scales, limit, by_fraction)
+        by = Measure(offsets, self.size, scales, self.threshold, by_fraction)
+        return self.observations.summary(factors, by)
 
     def _noise(self, left: Summary) -> tuple[float, float]:
         """The degrees of freedom, and the variance of the noise in units of the fit."""

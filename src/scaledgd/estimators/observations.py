@@ -110,6 +110,11 @@ class Observations(ABC):
         If `robust`, the count times the square of a scaled median absolute deviation.
         """
 
+    @property
+    @abstractmethod
+    def constant(self) -> bool:
+        """Whether all values are equal."""
+
     @abstractmethod
     def mean(self) -> float:
         """Return the mean of all values."""
@@ -222,6 +227,30 @@ class Observations(ABC):
         Each slice starts from zero, with its own threshold that falls to `floor`, so that no slice
         depends on another.
         """
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """How the residuals of a fit are measured, and which are outliers.
+
+    Attributes
+    ----------
+    offsets : tuple of arrays or None, one per mode
+        Added to the estimate, which is in the units of the data.
+    size : float
+    scales : tuple of arrays or None, one per mode
+        The residual is measured in units of `size` times the scales.
+    threshold : float, optional
+        Residuals above it, in these units, are outliers.
+    robust_scale : bool
+        Whether to compute a robust standard deviation as well.
+    """
+
+    offsets: tuple[Array | None, ...] = ()
+    size: float = 1.0
+    scales: tuple[Array | None, ...] = ()
+    threshold: float | None = None
+    robust_scale: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from ..state import State
 from . import validation
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index, Trail
-from .observations import Observations
+from .observations import Measure, Observations, Summary
 from .packing import packable
 from .robust import threshold
 from .slices import SlicePrior, solve_parts
@@ -298,12 +298,15 @@ class TensorModel(EntrywiseModel):
     def published(self) -> dict[str, Any]:
         found = dict(self.attributes)
         if self.threshold is not None:
-            left = self.observations.summary(
-                found["factors_"], found["offsets_"], self.size, (), self.threshold
-            )
             found["threshold_"] = float(self.threshold * self.size)
-            found["outliers_"] = left.outliers
+            found["outliers_"] = self._summary.outliers
         return found
+
+    @cached_property
+    def _summary(self) -> Summary:
+        """What the fit leaves of the data."""
+        F, offsets = (self.attributes[name] for name in ("factors_", "offsets_"))
+        return self.observations.summary(F, Measure(offsets, self.size, (), self.threshold))
 
     def at(self, index: Index) -> Array:
         return self.values(self.attributes["factors_"], index)

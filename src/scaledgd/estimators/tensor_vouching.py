@@ -178,7 +178,7 @@ def judged_by(
     if exact or not math.isfinite(noise):
         return None
     if data.size <= LARGE:
-        return data
+        return data.core(LARGE, seed)  # all of them
     for most, each in ((LARGE // 5, AMPLE), (LARGE, PLENTY)):
         part = data.core(most, seed)
         if part.size >= each * degrees(possible(ranks, part.shape), part.shape):

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import checks
 from ..factors import CP
 from .base import SHAPES, all_or_nothing
-from .dask import any_dask, brought_here
+from .dask import any_dask, as_array, is_frame, refuse_weights
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .labels import compatible
@@ -22,7 +22,7 @@ from .reading import Kind, read_tensor, weighted
 from .session import Session
 from .tensor_given import Asked, fit_given, with_ridge
 from .tensor_model import TensorModel, TensorReading
-from .tensor_search import fit_auto
+from .tensor_search import PART, fit_auto
 from .tensor_vouching import offsets_alone, opinion
 from .tensor_ways import ended
 from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible, spectra
@@ -34,11 +34,6 @@ Array = Any
 def within(ranks: Ranks, bound: Ranks | None) -> bool:
     """Whether ranks do not exceed bounds, if there are any."""
     return bound is None or all(r <= b for r, b in zip(ranks, bound, strict=True))
-
-
-def _all_equal(data: LocalObservations) -> bool:
-    xp = array_namespace(data.y)
-    return bool(xp.all(data.flat == data.flat[0]))
 
 
 class _TensorEstimator(EntrywiseEstimator):
@@ -61,7 +56,8 @@ class _TensorEstimator(EntrywiseEstimator):
         Parameters
         ----------
         X : array, masked array, xarray or torch tensor of shape (n1, ..., nd), or EntryTable
-            NaN is missing. A Dask array is computed first, if this machine has memory for it.
+            NaN is missing. Of a large Dask array, a fit of given ranks is distributed; for other
+            fits its entries are brought to this machine, if it has memory for them.
         y : ignored
         observed : boolean array of the shape of X, optional
         entry_weight : array of the shape of X, optional
@@ -74,7 +70,18 @@ class _TensorEstimator(EntrywiseEstimator):
         self
         """
         if any_dask(X, observed):
-            X, observed = brought_here(client, X, observed)
+            from ..distributed import fitting, sources
+
+            refuse_weights(entry_weight, sample_weight)
+            if is_frame(X):
+                raise TypeError(
+                    "a Dask frame of entries is for MatrixCompletion and RobustPCA; give "
+                    "coordinates and values to fit_entries"
+                )
+            fitting.fit_tensor(
+                self, lambda w: sources.of_table(w, as_array(X), observed, None), client, X
+            )
+            return self
         with all_or_nothing(self) as work:
             self._check_params()
             if isinstance(X, EntryTable):
@@ -99,7 +106,7 @@ class _TensorEstimator(EntrywiseEstimator):
 
         Parameters
         ----------
-        index : tuple of integer arrays of shape (m,), one per mode
+        index : tuple of integer arrays of shape (m,), one per mode, which may be Dask arrays
         values : array of shape (m,)
         shape : tuple of int
         entry_weight : array of shape (m,), optional
@@ -111,8 +118,13 @@ class _TensorEstimator(EntrywiseEstimator):
         self
         """
         if any_dask(index, values):
-            *index, values = brought_here(client, *index, values)
-            index = tuple(index)
+            from ..distributed import fitting, sources
+
+            refuse_weights(entry_weight)
+            fitting.fit_tensor(
+                self, lambda w: sources.of_entries(w, index, values, shape, None), client
+            )
+            return self
         return self.fit(EntryTable(index, values, shape), entry_weight=entry_weight)
 
     def partial_fit(self, X: Any, y: Any = None, *, observed: Any = None) -> Self:
@@ -153,6 +165,18 @@ class _TensorEstimator(EntrywiseEstimator):
             return possible([checks.count("rank", r, least=1) for r in self.rank], shape)
         return possible((checks.count("rank", self.rank, least=1),) * len(shape), shape)
 
+    def _undistributed(self, source: Any) -> str:
+        """Return why a fit must have all entries on this machine; "" if it need not."""
+        ranks = self._ranks(source.shape)
+        if self._outliers() is not None and self.calibrate:
+            return "calibrate with outliers needs one machine"
+        if ranks is None:
+            from ..distributed.fitting import room_here
+
+            needed, left = room_here(source.size, source.dtype, len(source.shape))
+            return 'rank="auto" of tensors' if needed <= left else ""
+        return ""
+
     def _check_params(self) -> None:
         super()._check_params()
         if self.scale not in ("auto", "none"):
@@ -180,18 +204,23 @@ class _TensorEstimator(EntrywiseEstimator):
             ranks = known.factors.ranks if ranks is None else ranks
             start, _ = known.solve_slices(data)
         reading = TensorReading(size, (None,) * len(data.shape))
-        if start is None and _all_equal(normal):
+        if start is None and normal.constant:
             return offsets_alone(normal, reading, "none", outliers is not None, "all are equal")
         bound = ranks
         if ranks is not None and start is None and degrees(ranks, data.shape) > 0.8 * data.size:
             ranks = None  # an upper bound that excludes nothing: it reproduces anything
+        if ranks is None and not isinstance(normal, LocalObservations):
+            here = session.with_reading(None)
+            ranks, trail, _ = choose_ranks(here, normal.core(PART, seed), outliers, seed)
+            ranks = ranks if bound is None else possible(tuple(map(min, ranks, bound)), data.shape)
+            reading = replace(reading, trail=trail)
         if ranks is None and outliers is None:
             found = fit_auto(session, normal, reading, centers, self._scales, seed)
             if within(found[0].factors.ranks, bound):
                 return found if ridge is None else with_ridge(session, normal, found, ridge)
             assert bound is not None
             ranks = tuple(map(min, spectra(found[0].factors)[0].ranks, bound))
-        trail: list[dict[str, Any]] = [{"rank": ranks, "why": "given"}]
+        trail = reading.trail or [{"rank": ranks, "why": "given"}]
         if ranks is None:
             here = session.with_reading(reading)
             ranks, trail, start = choose_ranks(here, normal, outliers, seed)

@@ -315,6 +315,8 @@ def _robust(
             F = spectra(tucker_factors(state))[0]
         return TensorFit(F, data.residual_scale(F) ** 2, floor)
     noise = 0.0
+    # a fraction makes one of the residuals the limit; rounding must not decide whether it counts
+    limit *= 1 + max(1e-9, 30 * epsilon(data.example))
     for _ in range(3):
         if outliers == "auto":
             last, limit = limit, max(MULTIPLE * data.residual_scale(F), floor)
@@ -366,7 +368,7 @@ def rungs(
 
 
 def choose_ranks(
-    session: Session, data: Observations, outliers: Outliers, seed: int
+    session: Session, data: Observations, outliers: Outliers | None, seed: int
 ) -> tuple[Ranks, list[dict[str, Any]], Tucker | None]:
     """Try equal ranks of growing size on held-out entries, some of which are grossly wrong.
 

@@ -51,7 +51,8 @@ def factors(F: Any, kind: type[Any], shape: tuple[int, ...]) -> None:
 def observations(data: Any, dimensions: int | None = None) -> None:
     """Require observations with distinct coordinates inside their shape."""
     if type(data).__name__ == "RememberedObservations":
-        must(len(data.shape) == 2 and all(isinstance(n, int) and n > 0 for n in data.shape), "data")
+        must(len(data.shape) > 1 and all(isinstance(n, int) and n > 0 for n in data.shape), "data")
+        must(dimensions is None or len(data.shape) == dimensions, "the shape of the data")
         data.validate()
         return
     must(isinstance(data, LocalObservations) and isinstance(data.shape, tuple), "the data")

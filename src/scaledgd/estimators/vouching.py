@@ -134,7 +134,8 @@ def rows_in_part(data: LocalObservations, most: int = 50_000) -> Pairs:
         Number of entries above which only some of the rows are used.
     """
     count = max(1, most * data.shape[0] // max(1, data.size))
-    return parts_of(data if count >= data.shape[0] else data.sampled(0, count, 0), 0)
+    some = data.core(data.size, 0) if count >= data.shape[0] else data.sampled(0, count, 0)
+    return parts_of(some, 0)
 
 
 def determinable(data: Observations, share: float) -> int:

@@ -16,6 +16,9 @@ from ..losses import Loss
 
 Array = Any
 
+CORE_TOL = 1e-2
+"""Share of the residual at which conjugate gradients stop, if rows are not separate systems."""
+
 
 @dataclass(frozen=True, eq=False)
 class BlockProblem:
@@ -381,4 +384,5 @@ class Operator:
             return G if ridge is None else G + ridge * D
 
         reshape, precondition = array_namespace(gradient).reshape, F.preconditioner(k)
-        return RowSolution(conjugate_gradients(normal, gradient, precondition, 1e-2, problem.steps))
+        step = conjugate_gradients(normal, gradient, precondition, CORE_TOL, problem.steps)
+        return RowSolution(step)
