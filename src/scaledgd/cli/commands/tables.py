@@ -11,7 +11,7 @@ import numpy as np
 from ...estimators.plausible import ANY, Plausible
 from .. import fits
 from ..failures import Failure, listed
-from ..fits import Cleaned, Fitted
+from ..fitted import Cleaned, Fitted
 from ..progress import progress_bar
 from ..readers.batches import TableReader
 from ..readers.dates import AUTO, NONE

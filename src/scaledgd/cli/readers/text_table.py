@@ -18,7 +18,8 @@ from .batches import Progress, nullable
 from .dialect import BOOLEANS, Dialect, are_numbers, to_floats
 from .files import find_column
 from .notation import CELL, PLAIN, Notation, find_notation, formatted
-from .text import TextBlock, TextFile
+from .text import TextFile
+from .text_block import TextBlock
 
 Array = Any
 
