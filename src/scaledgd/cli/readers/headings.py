@@ -24,13 +24,13 @@ def is_header(records: list[list[str]], dialect: Dialect) -> bool:
     """Return whether the first record holds names.
 
     Words are names. Equally spaced integers such as 2001, 2002, 2003 are names too, unless the
-    integers of the second record are also equally spaced. A date or a number with decimals is not a
-    name if the cell below it is such a value, too.
+    integers of the second record are also equally spaced. A date is not a name if the cell below it
+    is a date, too, nor is a number with decimals above another one.
     """
     first = dialect.normalised(pa.array(records[0]))
     if not bool(are_numbers(first).all()):
         return not any(
-            _is_value(cell, dialect) and _is_value(below, dialect)
+            _kind(cell, dialect) and _kind(cell, dialect) == _kind(below, dialect)
             for cell, below in zip(records[0], records[min(1, len(records) - 1)], strict=False)
         )
     return _equally_spaced(first) and not any(
@@ -52,10 +52,12 @@ def names_follow(records: list[list[str]], dialect: Dialect) -> bool:
     return bool(named.sum() >= 2 and 2 * named.sum() >= numeric.sum() and not numbers.any())
 
 
-def _is_value(cell: str, dialect: Dialect) -> bool:
-    """Return whether a cell is a date, or a number with decimals."""
+def _kind(cell: str, dialect: Dialect) -> str:
+    """Return whether a cell is a "date" or a number with "decimals"; otherwise an empty word."""
+    if DATE.fullmatch(cell):
+        return "date"
     mark = re.escape(dialect.decimal)
-    return bool(DATE.fullmatch(cell) or re.fullmatch(rf"\s*[-+−]?\d*{mark}\d+\D*", cell))
+    return "decimals" if re.fullmatch(rf"\s*[-+−]?\d*{mark}\d+\D*", cell) else ""
 
 
 def _equally_spaced(cells: pa.Array) -> bool:

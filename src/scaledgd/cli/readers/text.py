@@ -33,6 +33,8 @@ SAMPLE_BYTES = 1 << 18
 RECORD_LIMIT = 1 << 28
 """Number of bytes of a record, at most. A longer one has an unclosed quotation mark."""
 
+MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf)?\s*([\[{]\s*[\[{\"]|<(!doctype|html|table|\?xml))")
+"""How files begin that hold JSON, HTML or XML."""
 TOTALS = "the last rows are totals or means by their names, and copied"
 
 
@@ -137,6 +139,8 @@ class TextFile:
         sample, path = self._sample, self.path
         if not sample.strip():
             raise Failure(f"{path} is empty; give a file with a table in it")
+        if MARKUP.match(sample):
+            raise Failure(f"{path} holds JSON or a web page, not a table; save it as .csv or .xlsx")
         if b"\0" in sample:
             raise Failure(f"{path} is not text; give it the suffix of its format")
         if b"\n" not in sample and b"\r" in sample:
