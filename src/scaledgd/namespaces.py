@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import array_api_compat
-import array_api_compat.numpy
 import numpy as np
+
+
+@functools.cache
+def _numpy() -> Any:
+    """NumPy as the array API standard has it; it takes long to import."""
+    import array_api_compat.numpy as namespace
+
+    return namespace
 
 
 def array_namespace(*arrays: Any) -> Any:
@@ -33,4 +41,4 @@ def array_namespace(*arrays: Any) -> Any:
     for x in arrays:
         if type(x) is not np.ndarray:
             return array_api_compat.array_namespace(*arrays)
-    return array_api_compat.numpy
+    return _numpy()
