@@ -249,13 +249,14 @@ def _hidden(observed: LocalObservations, settings: Settings) -> Array | None:
     """Return which cells are held out: they resemble the missing ones. Every row and column keeps
     one.
     """
-    from ..estimators.holes import held_out
+    from ..estimators.holes import held_out, in_time
 
     count = min(int(settings.hold_out * observed.size), HELD_OUT)
     if observed.size < FEWEST or not count:
         return None
     share = count / observed.size
-    (chosen,) = held_out(observed.coordinates, observed.shape, share, settings.seed, 1)
+    places = in_time(observed.coordinates, observed.stamps)
+    (chosen,) = held_out(places, observed.shape, share, settings.seed, 1)
     for i, n in zip(observed.coordinates, observed.shape, strict=True):
         bare = np.bincount(i[~chosen], minlength=n) == 0
         one = np.full(n, -1)
