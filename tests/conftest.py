@@ -170,6 +170,24 @@ def invertible(r, cond, rng, dtype=np.float64):
     return U * np.geomspace(cond**0.5, cond**-0.5, r) @ V
 
 
+def slopes(state, factors, rng, dtype):
+    """The slope of an objective along a random direction, twice, and how large it could be.
+
+    By differences, with a formula that is exact for cubic terms, and by the gradient.
+    """
+    d = tuple(draw(rng, *B.shape, dtype=dtype) for B in factors.blocks)
+    h = 1e-6
+
+    def along(s):
+        moved = tuple(B + s * D for B, D in zip(factors.blocks, d, strict=True))
+        return float(state.objective(factors.with_blocks(moved)))
+
+    found = (8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12 * h)
+    pairs = list(zip(state.gradient, d, strict=True))
+    expected = sum(np.real(np.vdot(g, D)) for g, D in pairs)
+    return found, expected, sum(np.linalg.norm(g) * np.linalg.norm(D) for g, D in pairs)
+
+
 def error_to(truth):
     return lambda factors: sg.metrics.relative_error(factors, truth)
 

@@ -140,7 +140,7 @@ def test_a_checkpoint_of_another_fit_is_refused(params, data, what, often, monke
 
 
 def test_what_does_not_change_the_answer_may_differ(often, monkeypatch, tmp_path):
-    model, data = fresh("noise", checkpoint=tmp_path / "fit.npz")
+    model, data = fresh("ridge", checkpoint=tmp_path / "fit.npz")
     crash(monkeypatch, 6, model, *data)
     model.set_params(verbose=1, max_time=1000, n_jobs=1).fit(*data)
     assert model.converged_
@@ -473,8 +473,8 @@ def test_what_was_found_while_the_rank_was_chosen_is_not_thrown_away(made, clock
 
 def test_a_fit_that_ran_out_of_time_goes_on_next_time(tmp_path, clock):
     clock.tick = 1.0
-    model, data = fresh("auto", checkpoint=tmp_path / "fit.npz", max_time=100, n_jobs=1)
-    whole, _ = fresh("auto", n_jobs=1)
+    model, data = fresh("noise", checkpoint=tmp_path / "fit.npz", max_time=50, n_jobs=1)
+    whole, _ = fresh("noise", n_jobs=1)
     whole.fit(*data)
     clock.restart()
     with pytest.warns(ConvergenceWarning, match="time limit"):
@@ -498,12 +498,12 @@ def test_fits_in_threads_and_workers_are_as_alone():
 def test_threads_are_given_back_when_the_last_fit_ends():
     from threadpoolctl import threadpool_info, threadpool_limits
 
-    model, data = fresh("noise", n_jobs=1)
+    model, data = fresh("no noise", n_jobs=1)
     model.fit(*data)  # whatever it loads is loaded now
     with threadpool_limits(limits=2):
         before = [pool["num_threads"] for pool in threadpool_info()]
         assert 2 in before
-        models = [fresh("noise", n_jobs=1)[0] for _ in range(3)]
+        models = [fresh("no noise", n_jobs=1)[0] for _ in range(3)]
         fits = [threading.Thread(target=model.fit, args=data) for model in models]
         for fit in fits:
             fit.start()
@@ -655,7 +655,7 @@ def test_a_callback_can_save_what_there_is(tmp_path):
             if fitted_estimator is not None:
                 fitted_estimator.save(tmp_path / "model.npz")
 
-    model, data = fresh("noise")
+    model, data = fresh("ridge")
     model.set_callbacks(Saver()).fit(*data)
     assert sg.load(tmp_path / "model.npz").status_ == "not ended yet"
 

@@ -9,6 +9,8 @@ import pytest
 
 from scaledgd.cli.readers import text
 
+QUICK = ("--rank", 1, "--hold-out", 0)
+"""For tests that are not about the values."""
 HOURS = pd.date_range("2024-03-04", periods=120, freq="h")
 FORMATS = {
     "iso": "%Y-%m-%d %H:%M:%S",
@@ -116,7 +118,7 @@ def test_a_part_of_the_rows_with_times_may_be_fitted(fine):
     filled = pd.read_csv("out.csv").drop(columns="when").to_numpy()
     assert np.isfinite(filled).all()
     assert rms((filled - X)[np.isnan(Y)]) < 0.2
-    code = fine("complete", "in.csv", "-o", "none.csv", "--fit-rows", 90, "--date", "none")
+    code = fine("complete", "in.csv", "-o", "none.csv", "--fit-rows", 90, "--date", "none", *QUICK)
     assert code["smooth"] == "none"  # rows drawn at random are no neighbours
 
 
@@ -142,9 +144,9 @@ def test_tables_with_times_are_cleaned(fine):
 def test_numbers_are_times_if_they_are_named(fine):
     days = pd.date_range("2024-03-04", periods=120).strftime("%Y%m%d")
     write(2, days)
-    assert fine("complete", "in.csv", "-o", "a.csv")["date"] is None
+    assert fine("complete", "in.csv", "-o", "a.csv", *QUICK)["date"] is None
     for name in ("when", "3"):
-        facts = fine("complete", "in.csv", "-o", "b.csv", "--date", name, "--force")
+        facts = fine("complete", "in.csv", "-o", "b.csv", "--date", name, "--force", *QUICK)
         assert facts["date"] == "when"
         assert column("in.csv") == column("b.csv")
 
@@ -201,7 +203,7 @@ def test_what_is_wrong_with_times_is_said(run, name):
         assert phrase in err
     assert os.listdir() == ["in.csv"]
     # where nobody said that the column holds the times of rows, it is text
-    code, out, err = run("complete", "in.csv", "-o", "out.csv", "--json")
+    code, out, err = run("complete", "in.csv", "-o", "out.csv", "--json", *QUICK)
     assert code == 0
     assert json.loads(out)["date"] is None
     assert "scaledgd: warning: the column 'when' holds times, but" in err
@@ -212,7 +214,7 @@ def test_what_is_wrong_with_times_is_said(run, name):
 
 def test_columns_that_hold_no_times(run, fine):
     write(1, [f"station {k}" for k in range(120)])
-    assert fine("complete", "in.csv", "-o", "out.csv")["date"] is None
+    assert fine("complete", "in.csv", "-o", "out.csv", *QUICK)["date"] is None
     for options, phrase in {
         ("--date", "when"): "'station 0'",
         ("--date", "what"): "no column 'what'",

@@ -259,6 +259,10 @@ GOOD = {
     "padded with spaces": (
         "in.csv", lines([[f" {c:>8} " for c in r] for r in cells(Y)]), (), "", r"\d\d\.\d\d"
     ),
+    "dates as names of columns": (
+        "in.csv", lines(cells(Y), names=[f"{d:02d}.01.2024" for d in range(1, 7)]), (), "",
+        r"\d\d\.\d\d",
+    ),
     "a word for missing": (
         "in.csv", plain().replace(",,", ",-999.00,").replace(",,", ",-999.00,"),
         ("--missing", "-999"), "", r"\d\d\.\d\d",
@@ -371,6 +375,20 @@ BAD = {
             for i in range(6) for j in range(5)
         ), (), ["--long user,item,rating"],
     ),
+    "records of JSON": ("in.csv", '[{"a": 1.5, "b": 2.5}, {"a": null}]', (), ["JSON", ".csv"]),
+    "a page that is called a table": ("in.csv", "<html>\n<table>\n", (), ["a web page"]),
+    "a number with a flag": (
+        "in.csv", plain().replace("\n", "\n8.59*,1,2,3,4,5\n", 1), (),
+        ["'8.59*'", "leave only the number"],
+    ),
+    "a number for missing": (
+        "in.csv", plain(data=np.where(np.isnan(Y), -999, Y)), (),
+        ["-999 occurs", "use --missing -999"],
+    ),
+    "a column that numbers the rows, and another": (
+        "in.csv", lines([[f"{i}", f"{2 * i + 1}" if i else ""] for i in range(20)]), (),
+        ["'s1' is the only column of numbers, besides 's0', which is passed through"],
+    ),
     "both marks": ("in.csv", plain(), ("--delimiter", ",", "--decimal", ","), ["same character"]),
     "sheet of a text": ("in.csv", plain(), ("--sheet", "one"), ["Excel workbooks only"]),
     "no such index": ("in.csv", plain(), ("--index", "who"), ["no column 'who'"]),
@@ -391,6 +409,29 @@ def test_files_that_are_refused(run, name):
     for phrase in phrases:
         assert phrase in err
     assert os.listdir() == [file]
+
+
+def test_numbers_that_may_mean_missing_are_named(run):
+    gone = np.argwhere(np.isnan(Y))[::2]
+    coded = Y.copy()
+    coded[*gone.T] = -999
+    write("in.csv", plain(data=coded))
+    code, _, err = run("complete", "in.csv", "-o", "out.csv", *QUICK)
+    assert code == 0
+    assert f"warning: -999 occurs {len(gone)} times, far from all other values" in err
+    _, _, err = run("complete", "in.csv", "-o", "good.csv", "--missing", "-999", *QUICK)
+    assert "-999" not in err
+    spread = Y.copy()  # where values are as large, it is one of them
+    spread[:4] = [[-999], [-999], [-400], [600]]
+    write("spread.csv", plain(data=spread))
+    _, _, err = run("complete", "spread.csv", "-o", "spread.out.csv", *QUICK)
+    assert "999" not in err
+
+
+def test_a_delimiter_at_the_end_of_lines_is_not_worth_a_warning(run):
+    write("in.csv", plain(end=",\n"))
+    code, _, err = run("complete", "in.csv", "-o", "out.csv", *QUICK)
+    assert (code, err) == (0, "")
 
 
 def test_empty_lines_at_the_end_stay_empty(fine):

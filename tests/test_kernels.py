@@ -180,15 +180,15 @@ def test_many_entries_are_gone_through_whole(dtype, share):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_conjugate_gradients_solve_large_systems_too(dtype, r):
     rng = np.random.default_rng(0)
-    ours, theirs = both(rng, (40, 3000), 20_000, True)
-    M = draw(rng, dtype, 3000, r) * np.logspace(0, -3, r).astype(dtype)
-    target = draw(rng, dtype, 40, r) * np.logspace(0, -3, r).astype(dtype)
+    ours, theirs = both(rng, (8, 800), 3200, True)
+    M = draw(rng, dtype, 800, r) * np.logspace(0, -3, r).astype(dtype)
+    target = draw(rng, dtype, 8, r) * np.logspace(0, -3, r).astype(dtype)
     design = Rows(M, 1)
     found, exact = (p.solve_rows(RowSystem(design, 0), target).step for p in (ours, theirs))
     assert np.linalg.norm((found - exact) @ M.T) < 3e-2 * np.linalg.norm(exact @ M.T)
     assert np.linalg.norm((found - exact) @ M.T) > 1e-9 * np.linalg.norm(exact @ M.T)
     # from where the rows stand, the same to rounding: the gradient there is as precise as the data
-    x, y = draw(rng, dtype, 40, r), draw(rng, dtype, 20_000)
+    x, y = draw(rng, dtype, 8, r), draw(rng, dtype, 3200)
     gradient = theirs.contract(theirs.residual((x, M), y), (x, M), 0)
     one = ours.step_rows(RowSystem(design, 0), x, y).step
     other = ours.solve_rows(RowSystem(design, 0), gradient).step

@@ -107,6 +107,12 @@ def test_columns_that_are_not_numeric_are_named(made):
         sg.MatrixCompletion(1).fit(frame)
 
 
+def test_a_column_of_times_can_be_the_index():
+    frame = pandas_frame().assign(day=pd.Timestamp("2020-01-01"))
+    with pytest.raises(ValueError, match=r"X\.set_index\('day'\) makes them the times of the rows"):
+        sg.MatrixCompletion(1).fit(frame)
+
+
 def test_numbers_in_a_column_of_objects_are_numbers():
     frame = pd.DataFrame(Y, columns=NAMES).astype({NAMES[3]: object})
     np.testing.assert_allclose(sg.MatrixCompletion(1).fit_transform(frame), X, rtol=1e-6)

@@ -159,3 +159,9 @@ def test_advice_does_not_contradict_itself():
     assert "2 columns have no observation and are filled with offsets only" in message
     assert "the estimate is offsets only" in message
     assert "lower the rank" not in message
+
+
+def test_the_name_of_a_file_is_no_table(tmp_path):
+    for name in ("table.csv", tmp_path / "table.csv"):
+        with pytest.raises(TypeError, match=r"not the name of a file; read '.*table\.csv' first"):
+            sg.MatrixCompletion().fit(name)

@@ -64,17 +64,18 @@ def apart(a: Any, b: Any) -> float:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(
-    "options",
+    ("dtype", "options"),
     [
-        {"rank": 2},
+        (torch.float64, {"rank": 2}),
+        (torch.float32, {"rank": 2}),
         # later iterates amplify the rounding in columns that vanish
-        {"rank": "auto", "max_iter": 8},
-        {"rank": 2, "center": "both", "scale": "columns"},
-        {"rank": 2, "ridge": 0.1},
-        {"rank": 2, "non_negative": True},
-        {"rank": 2, "calibrate": 0.1},
+        (torch.float64, {"rank": "auto", "max_iter": 8}),
+        (torch.float32, {"rank": "auto", "max_iter": 8}),
+        (torch.float64, {"rank": 2, "center": "both", "scale": "columns"}),
+        (torch.float64, {"rank": 2, "ridge": 0.1}),
+        (torch.float32, {"rank": 2, "non_negative": True}),
+        (torch.float32, {"rank": 2, "calibrate": 0.1}),
     ],
 )
 def test_streamed_fits_are_those_of_all_entries(

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import draw, first_below, full_iterates, invertible, trajectory
+from conftest import draw, first_below, full_iterates, invertible, slopes, trajectory
 
 import scaledgd as sg
 from scaledgd.kernels import Pattern
@@ -116,19 +116,8 @@ def test_finite_differences(order, name, loss, dtype):
     A = operators(order, dtype, rng)[name]
     problem = sg.Observed(A, draw(rng, *A.measured, dtype=dtype), LOSSES[loss], scale=1.3)
     F = random_tucker(order, dtype, rng)
-    state = problem.linearize(F)
-    d = tuple(draw(rng, *B.shape, dtype=dtype) for B in F.blocks)
-    h = 1e-6
-
-    def along(s):
-        moved = tuple(B + s * D for B, D in zip(F.blocks, d, strict=True))
-        return float(state.objective(F.with_blocks(moved)))
-
-    slope = (8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12 * h)
-    pairs = list(zip(state.gradient, d, strict=True))
-    expected = sum(np.real(np.vdot(g, D)) for g, D in pairs)
-    scale = sum(np.linalg.norm(g) * np.linalg.norm(D) for g, D in pairs)
-    assert abs(slope - expected) <= 1e-6 * scale
+    found, expected, scale = slopes(problem.linearize(F), F, rng, dtype)
+    assert abs(found - expected) <= 1e-6 * scale
 
 
 @pytest.mark.parametrize("order", [3, 4])

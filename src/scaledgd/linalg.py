@@ -9,7 +9,9 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
+
+from .namespaces import array_namespace
 
 Array = Any
 

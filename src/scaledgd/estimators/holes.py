@@ -55,6 +55,25 @@ def held_out(
     return [xp.asarray(part.ravel()[flat], device=device(index[0])) for part in found]
 
 
+def in_time(index: Index, stamps: tuple[Any, ...]) -> Index:
+    """Return coordinates as they would be if rows, or columns, with times were in their order.
+
+    Parameters
+    ----------
+    index : tuple of integer arrays of shape (m,), one per mode
+    stamps : tuple of numpy arrays of shape (n_k,) or None
+        Times along the modes; empty if there are none.
+    """
+    found = list(index)
+    for mode, known in enumerate(stamps):
+        if known is None or bool(np.all(known[:-1] <= known[1:])):
+            continue
+        i, place = index[mode], np.argsort(np.argsort(known, kind="stable"))
+        xp = array_namespace(i)
+        found[mode] = xp.take(xp.asarray(place, device=device(i)), i)
+    return tuple(found)
+
+
 def _numbers(index: Index, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.asarray(np.ravel_multi_index(tuple(host(i) for i in index), shape))
 

@@ -103,12 +103,12 @@ def _equal(a: Array, b: Array) -> bool:
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fMm" and b.dtype.kind in "fMm")
 
 
-def _refuse(columns: list[str], drop: str) -> None:
+def _refuse(columns: list[str], drop: str, advice: str = "") -> None:
     if columns:
         named = ", ".join(repr(str(c)) for c in columns[:5]) + (", …" if len(columns) > 5 else "")
         raise ValueError(
             f"X has columns that are not numeric: {named}; drop them ({drop}) or encode them as "
-            "numbers"
+            f"numbers{advice}"
         )
 
 
@@ -131,8 +131,10 @@ def _from_pandas(X: Any) -> tuple[Any, Labels]:
 
     names = list(X.columns)
     wrong = [c for k, c in enumerate(names) if not numeric(X.iloc[:, k])]
-    _refuse(wrong, f"X.drop(columns={wrong[:5]!r})")
     dtypes = [str(d) for d in X.dtypes]
+    times = [c for c, dtype in zip(names, dtypes, strict=True) if dtype.startswith("datetime64")]
+    advice = f"; X.set_index({times[0]!r}) makes them the times of the rows" if times else ""
+    _refuse(wrong, f"X.drop(columns={wrong[:5]!r})", advice)
     if "object" in dtypes:
         values = np.stack([_numbers(X.iloc[:, k]) for k in range(X.shape[1])], axis=1)
     else:

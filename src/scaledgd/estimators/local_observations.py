@@ -18,7 +18,7 @@ from ..linalg import square
 from ..losses import Kept, Loss, Squared
 from ..operators import BlockProblem, Entries, Full, Operator, Weighted
 from ..problems import Observed
-from .holes import held_out
+from .holes import held_out, in_time
 from .magnitudes import magnitude, scale_of, scaled_by, typical_of
 from .observations import MULTIPLE, Measure, Model, Observations, Summary, position_of
 from .packing import host, packable
@@ -239,7 +239,8 @@ class LocalObservations(Observations):
         self, fraction: float, seed: int, parts: int = 1
     ) -> list[tuple[LocalObservations, LocalObservations]]:
         xp, pairs = array_namespace(self.y), []
-        for hidden in held_out(self.coordinates, self.shape, fraction, seed, parts):
+        places = in_time(self.coordinates, self.stamps)
+        for hidden in held_out(places, self.shape, fraction, seed, parts):
             fit, test = xp.nonzero(~hidden)[0], xp.nonzero(hidden)[0]
             if fit.shape[0] and test.shape[0]:
                 pairs.append((self.some(fit), self.some(test)))

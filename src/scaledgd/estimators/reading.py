@@ -103,6 +103,11 @@ def read_matrix(
     observed : boolean array of the shape of X, optional
     reset : bool
     """
+    if isinstance(X, str | os.PathLike):
+        raise TypeError(
+            f"X must be a table, not the name of a file; read {str(X)!r} first, for example with "
+            "pandas.read_csv"
+        )
     X, observed = taken_in(X), taken_in(observed)
     if is_torch_array(X):
         X = X.detach()

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from array_api_compat import array_namespace
-
 from .. import checks
 from ..ambient import Ambient
 from ..kernels import Design, Rows, backend
 from ..linalg import adjoint, conj, epsilon, gram, inner, inverse
+from ..namespaces import array_namespace
 from .base import Blocks, Factors, clipped_rows
 
 Array = Any

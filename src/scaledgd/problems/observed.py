@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from .. import checks
 from ..ambient import Ambient
@@ -16,6 +15,7 @@ from ..factors import Blocks, Factors
 from ..kernels import RowSolution, RowUpdate, UnsureRows
 from ..linalg import inner, is_complex, magnitude2
 from ..losses import Loss, Reweighted, Squared
+from ..namespaces import array_namespace
 from ..operators import BlockProblem, Operator
 from .base import Problem, View
 

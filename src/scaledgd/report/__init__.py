@@ -5,7 +5,8 @@ pointer, zoom, and hide curves; ``page.js`` draws them from the numbers in the p
 loaded from the network.
 """
 
-from .blocks import Beside, Block, Chart, Curve, Facts, File, HeatMap, Link, Table, Text
+from .blocks import Beside, Block, Facts, File, Link, Table, Text
+from .figures import Chart, Curve, HeatMap
 from .page import Section, write
 
 __all__ = [

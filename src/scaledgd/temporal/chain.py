@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from array_api_compat import array_namespace
-
 from ..linalg import invert_systems
+from ..namespaces import array_namespace
 
 Array = Any
 

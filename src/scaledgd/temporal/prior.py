@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from ..linalg import like, to_host
+from ..namespaces import array_namespace
 
 Array = Any
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from ..linalg import like, smallest
+from ..namespaces import array_namespace
 from .chain import NUMBERS, drawn_chain, evidence, solve_chain
 from .prior import Times, kept_and_new, precision
 

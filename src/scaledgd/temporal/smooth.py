@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from ..linalg import identity, invert_systems, like, to_host
+from ..namespaces import array_namespace
 from ..variational.posterior import positive
 from .chain import MATRICES, Solved, drawn_chain, solve_chain
 from .prior import Times, learnt_lengths, precision

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from ..factors import Bordered
 from ..kernels import UnsureRows
+from ..namespaces import array_namespace
 from ..problems import View
 from .posterior import Left, Posterior, Rows, positive, swapped
 

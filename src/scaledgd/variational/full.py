@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from ..ambient import Sparse
 from ..kernels import Sums, WholeRows, WholeUpdate
 from ..linalg import identity, invert_systems
+from ..namespaces import array_namespace
 from ..problems import View
 from .posterior import Left, Posterior, Rows, positive, products, some, swapped
 from .triangles import taken, triangle

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from .. import checks
 from ..factors import Bordered, LowRank
 from ..initialize import Seed
 from ..linalg import blank, epsilon, is_complex, smallest
+from ..namespaces import array_namespace
 from ..problems import Observed, Problem
 from ..state import Found, State
 from . import diagonal, full

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from ..factors import LowRank
 from ..kernels import backend
 from ..linalg import epsilon, larger, on_host
+from ..namespaces import array_namespace
 from ..operators import Operator, Weighted
 from ..problems import Observed, View
 from .posterior import Left, Pair, Posterior, Rows, not_negative, positive, products

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from ..ambient import Ambient
 from ..factors import Bordered, LowRank
 from ..kernels import Sums, backend
 from ..linalg import adjoint, epsilon, gram, larger, like, smallest, to_host
+from ..namespaces import array_namespace
 from ..state import Found
 
 Array = Any

@@ -7,7 +7,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
+
+from ..namespaces import array_namespace
 
 Array = Any
 Places = np.ndarray[Any, Any]

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..failures import Failure, cause, reworded, shown
-from ..fits import HELD_OUT, Accuracy, Fitted
+from ..fits import HELD_OUT
+from ..fitted import Accuracy, Fitted
 from ..formats import format_of
 from ..writers.files import check_output
 from ..writers.report_page import write_report

@@ -18,7 +18,7 @@ from ...estimators.plausible import ColumnValues, Plausible
 from ...kernels import backend
 from .. import fits
 from ..failures import Failure, shown
-from ..fits import Cleaned, Fitted
+from ..fitted import Cleaned, Fitted
 from ..progress import progress_bar
 from ..readers.batches import Progress
 from ..readers.long import (

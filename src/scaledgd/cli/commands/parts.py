@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...estimators.plausible import ColumnValues, Plausible
-from ..fits import Fitted
+from ..fitted import Fitted
 from ..writers.pictures import Picture
 
 Array = Any

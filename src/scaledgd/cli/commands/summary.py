@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..failures import listed
-from ..fits import Cleaned, Fitted
+from ..fitted import Cleaned, Fitted
 from ..readers.dates import moment
 from ..writers.pictures import Picture
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...estimators.plausible import ANY, Plausible
 from .. import fits
 from ..failures import Failure, listed
-from ..fits import Cleaned, Fitted
+from ..fitted import Cleaned, Fitted
 from ..progress import progress_bar
 from ..readers.batches import TableReader
 from ..readers.dates import AUTO, NONE
@@ -113,7 +113,8 @@ def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[
     if table.order == 2 and len(found.used) < 2:
         only = listed([table.names[j] for j in found.used])
         advice = table.hint() or "give a table with at least two columns of numbers"
-        raise Failure(f"{options.file}: {only} is the only column of numbers; {advice}")
+        rest = f", besides {listed(text)}, which is passed through" if len(text) == 1 else ""
+        raise Failure(f"{options.file}: {only} is the only column of numbers{rest}; {advice}")
     if not missing and not options.robust and empty:
         raise Failure(
             f"{options.file}: only columns without any value have missing cells ({listed(empty)}), "
@@ -122,7 +123,7 @@ def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[
     if not missing and not options.robust:
         raise Failure(
             f"{options.file}: nothing is missing, so there is nothing to fill; "
-            + table.missing_hint
+            + (" and ".join(_said_of_codes(found)) or table.missing_hint)
         )
     return observed, missing
 
@@ -384,10 +385,20 @@ class _Pictures:
             picture.add_rows(first, values)
 
 
+def _said_of_codes(found: Survey) -> list[str]:
+    """Return a message for every number that may mean missing."""
+    return [
+        f"{code:g} occurs {n:,} times, far from all other values; if it means missing, use "
+        f"--missing {code:g}"
+        for code, n in found.codes.items()
+    ]
+
+
 def _notes(options: TableOptions, table: TableReader, found: Survey) -> list[str]:
-    notes = list(found.notes)
-    if found.empty:
-        names = [table.names[j] for j in found.empty]
+    notes = [*found.notes, *([] if options.robust else _said_of_codes(found))]
+    # a delimiter at the end of every line makes a column without a name
+    names = [table.names[j] for j in found.empty if table.names[j].strip()]
+    if names:
         columns, stay = ("columns", "stay") if len(names) > 1 else ("column", "stays")
         notes.append(f"the {columns} {listed(names)} had no value and {stay} empty")
     if found.fitted_rows < found.rows:

@@ -53,7 +53,9 @@ class ExcelTable(TextTable):
         Name of the sheet; by default the first one that is not empty.
     """
 
-    missing_hint = "empty cells are missing; if a word marks them, name it with --missing WORD"
+    missing_hint = (
+        "empty cells are missing; if a word or a number marks them, name it with --missing WORD"
+    )
 
     def __init__(
         self, path: Path, dialect: Dialect, text_columns: list[str], sheet: str | None

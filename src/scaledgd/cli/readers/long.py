@@ -19,7 +19,8 @@ from .batches import Progress
 from .dialect import Dialect, are_numbers, to_floats
 from .files import find_column
 from .notation import PLAIN, find_notation
-from .text import TextBlock, TextFile
+from .text import TextFile
+from .text_block import TextBlock
 from .text_table import LOOK, refuse_word
 
 Array = Any

@@ -40,6 +40,8 @@ IDENTIFIER = re.compile(
     r"(?i:(.*[\s_.-])?(id|uuid|plz|zip|zip[\s_-]?code|post(al)?[\s_-]?code))|.*[a-z]I[dD]"
 )
 """Usual names of columns of integers that are not measurements."""
+CODES = [sign * code for code in (99, 999, 9999, 99999, 999999, 99.9, 999.9) for sign in (-1, 1)]
+"""Numbers that often stand for a missing value."""
 TIMELY = re.compile(r"(?i)(.*[\s_.-])?(date|day|time|timestamp|datetime|epoch|year)")
 """Usual names of columns of integers that stand for times."""
 
@@ -74,6 +76,8 @@ class Survey:
         What values the used columns hold; for a tensor, all of its entries.
     index : int, optional
         The column that names the rows, if it was given.
+    codes : dict
+        Numbers that may mean missing, and how often they occur in the sample.
     """
 
     shape: tuple[int, ...]
@@ -88,6 +92,7 @@ class Survey:
     assumed: list[str] = field(default_factory=list)
     plausible: Plausible | None = None
     index: int | None = None
+    codes: dict[float, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -162,7 +167,8 @@ def survey(
         both = listed([table.names[dates.column], table.names[dates.clock]])
         found.assumed.append(f"columns {both}: the dates and the times of day of the rows")
     found = replace(found, plausible=values.some(found.used).found())
-    return found, data[:, found.used], drawn
+    data = data[:, found.used]
+    return replace(found, codes=codes_for_missing(data)), data, drawn
 
 
 def refuse_long(table: TableReader, batch: Any) -> None:
@@ -199,6 +205,32 @@ def refuse_long(table: TableReader, batch: Any) -> None:
     )
 
 
+def codes_for_missing(values: Array) -> dict[float, int]:
+    """Return which numbers may mean missing, and how often they occur.
+
+    Such a number is one of `CODES`, occurs more than once, and is farther from all other values of
+    its column than these are from each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scaledgd.cli.readers.survey import codes_for_missing
+    >>> codes_for_missing(np.array([[1.0, -999.0], [-999.0, 4.0], [2.0, 5.0]]))
+    {-999.0: 2}
+    """
+    is_code = np.isin(values, CODES)
+    others = ~is_code & ~np.isnan(values)
+    low = np.min(values, axis=0, initial=np.inf, where=others)
+    high = np.max(values, axis=0, initial=-np.inf, where=others)
+    rows, columns = np.nonzero(is_code)
+    found = values[rows, columns]
+    away = np.maximum(low[columns] - found, found - high[columns])
+    codes, counts = np.unique(
+        found[np.isfinite(away) & (away > (high - low)[columns])], return_counts=True
+    )
+    return {code: n for code, n in zip(codes.tolist(), counts.tolist(), strict=True) if n > 1}
+
+
 def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) -> Survey:
     """Decide which columns are used, passed through or left empty."""
     observed, rows = columns.observed, columns.rows
@@ -209,7 +241,7 @@ def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) ->
             if TIMELY.fullmatch(table.names[0].strip()) and 0 not in table.text_columns:
                 name = table.names[0]
                 assumed.append(
-                    f"column {shown(name)}: integers that number the rows, and passed through; "
+                    f"column {shown(name)}: passed through, because it numbers the rows; "
                     f"--date {shlex.quote(name)} reads them as times"
                 )
         whole = columns.whole & (observed == rows)

@@ -1,33 +1,28 @@
-"""Delimited text, read in blocks of records and written back with some cells replaced.
-
-Cells are located by their byte offsets. Writing copies the bytes that were read and replaces
-only the cells that changed, so all other cells are preserved byte for byte.
-"""
+"""Files of delimited text, read in blocks of records."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
-import gzip
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..failures import Failure
 from ..formats import format_of
-from .batches import Progress, RowBatch
-from .dialect import Dialect, are_numbers
+from .batches import Progress
+from .dialect import Dialect
+from .encodings import BYTE_ORDER_MARK, SAME_BYTE, UTF_8, Recoded, encoding_of, open_bytes
 from .files import reading
-from .sniff import DATE, Marks, lines_above, look
+from .headings import is_header, names_follow, rows_before_totals
+from .sniff import Marks, lines_above, look
+from .text_block import Cells, TextBlock, locate_cells
 
 Array = Any
 
@@ -38,137 +33,9 @@ SAMPLE_BYTES = 1 << 18
 RECORD_LIMIT = 1 << 28
 """Number of bytes of a record, at most. A longer one has an unclosed quotation mark."""
 
-TOTAL = re.compile(
-    r"(?i)((grand[ -]?|sub-?)?totals?|sums?|summe|gesamt|insgesamt|somme|suma"
-    r"|means?|averages?|avg|mittelwert|durchschnitt|moyenne|promedio)[.:]?"
-)
-"""Names of a row that sums up those above it."""
+MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf)?\s*([\[{]\s*[\[{\"]|<(!doctype|html|table|\?xml))")
+"""How files begin that hold JSON, HTML or XML."""
 TOTALS = "the last rows are totals or means by their names, and copied"
-
-NEWLINE, RETURN, QUOTE = ord("\n"), ord("\r"), ord('"')
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-UTF_8, WESTERN = "utf-8", "cp1252"
-UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-"""Encodings by the bytes that a file begins with."""
-
-
-def _same_byte(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Map bytes that an encoding leaves undefined to themselves, in both directions."""
-    if isinstance(error, UnicodeDecodeError):
-        return "".join(map(chr, error.object[error.start : error.end])), error.end
-    assert isinstance(error, UnicodeEncodeError)
-    return bytes(map(ord, error.object[error.start : error.end])), error.end
-
-
-SAME_BYTE = "scaledgd.same_byte"
-codecs.register_error(SAME_BYTE, _same_byte)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TextBlock(RowBatch):
-    """Consecutive records of a text file: their bytes and the offsets of their cells.
-
-    Attributes
-    ----------
-    data : bytes
-        The bytes of the records. The first block also contains the header.
-    starts, ends : integer arrays of shape (records, columns)
-        Byte offsets of the cells, with their quotation marks.
-    line : int
-        Line number of the first byte of `data`, from 1.
-    ended : bool
-        False if the last line of the file has no newline; then `data` has one added.
-    values : float array of shape (records, columns), optional
-        None until a `TextTable` has parsed the cells.
-    """
-
-    data: bytes
-    starts: Array
-    ends: Array
-    line: int
-    ended: bool = True
-    values: Array = None
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @cached_property
-    def _quoted(self) -> bool:
-        return b'"' in self.data
-
-    def cells(self, columns: Array) -> pa.Array:
-        """Return the cells of some columns as text, record by record."""
-        starts, ends = self.starts[:, columns].ravel(), self.ends[:, columns].ravel()
-        n = len(starts)
-        if not n:
-            return pa.array([], pa.string())
-        # delimiters lie between the cells, so every other piece is a cell
-        offsets = np.empty(2 * n, dtype=np.int32)
-        offsets[0::2], offsets[1::2] = starts, ends
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        pieces = pa.Array.from_buffers(pa.binary(), 2 * n - 1, buffers)
-        cells = pieces.take(pa.array(np.arange(0, 2 * n - 1, 2)))
-        return _unquoted(cells).view(pa.string()) if self._quoted else cells.view(pa.string())
-
-    def line_of(self, record: int) -> int:
-        """Return the line number of a record."""
-        return self.line + self.data.count(b"\n", 0, int(self.starts[record, 0]))
-
-    def patched(self, records: Array, columns: Array, new: pa.Array) -> bytes:
-        """Return the bytes with new text in some cells.
-
-        Parameters
-        ----------
-        records, columns : integer arrays of shape (cells,)
-            Positions of the cells, in the order of the file. `columns` may be one number.
-        new : pyarrow.Array of strings, shape (cells,)
-        """
-        if not len(new):
-            return self._with_original_end(self.data)
-        starts, ends = self.starts[records, columns], self.ends[records, columns]
-        n = len(starts)
-        offsets = np.empty(2 * n + 1, dtype=np.int32)
-        offsets[0], offsets[1::2], offsets[2::2] = 0, starts, ends
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        pieces = pa.Array.from_buffers(pa.binary(), 2 * n, buffers)
-        kept = pieces.take(pa.array(np.arange(0, 2 * n, 2)))
-        joined = pc.binary_join_element_wise(kept, new.view(pa.binary()), b"")
-        return self._with_original_end(_bytes(joined) + self.data[int(ends[-1]) :])
-
-    def extended(self, new: pa.Array, delimiter: str, name: str | None) -> bytes:
-        """Return the bytes with a cell appended to every record, and `name` to the header."""
-        n, data = len(self), self.data
-        offsets = np.concatenate([[0], self.ends[:, -1]]).astype(np.int32)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        kept = pa.Array.from_buffers(pa.binary(), n, buffers)
-        mark = delimiter.encode()
-        joined = pc.binary_join_element_wise(kept, new.view(pa.binary()), mark)
-        out = _bytes(joined) + data[int(self.ends[-1, -1]) :]
-        if name is not None:
-            header = out[: int(self.starts[0, 0])]
-            body = out[len(header) :]
-            names = header.rstrip(b"\r\n")
-            out = names + mark + name.encode() + header[len(names) :] + body
-        return self._with_original_end(out)
-
-    def _with_original_end(self, data: bytes) -> bytes:
-        return data if self.ended else data[:-1]
-
-
-def _bytes(pieces: pa.Array) -> bytes:
-    """Concatenate the pieces."""
-    _, where, text = pieces.buffers()
-    offsets = np.frombuffer(where, dtype=np.int32)
-    first, last = offsets[pieces.offset], offsets[pieces.offset + len(pieces)]
-    return text.slice(int(first), int(last - first)).to_pybytes()  # type: ignore[no-any-return]
-
-
-def _unquoted(cells: pa.Array) -> pa.Array:
-    quoted = pc.starts_with(cells, pattern=b'"')
-    if not pc.any(quoted).as_py():
-        return cells
-    inner = pc.replace_substring(pc.binary_slice(cells, 1, -1), pattern=b'""', replacement=b'"')
-    return pc.if_else(quoted, inner, cells)
 
 
 class TextFile:
@@ -208,7 +75,7 @@ class TextFile:
         self.path, self._data, self.encoding, self._table = path, data, UTF_8, units
         with reading(path), self._open() as (file, _):
             self.size = path.stat().st_size if data is None else len(data)
-            self.encoding = _encoding(_first_bytes(file))
+            self.encoding = encoding_of(_first_bytes(file))
         with reading(path), self._open() as (file, _):
             self._sample = _first_bytes(file)
         self._check_sample()
@@ -234,14 +101,14 @@ class TextFile:
         if not records:
             raise Failure(f"{path} has no rows; give a file with a table in it")
         first, others = records[0], {len(record) for record in records[1:]}
-        self.header = _is_header(records, dialect) if dialect.header is None else dialect.header
+        self.header = is_header(records, dialect) if dialect.header is None else dialect.header
         if self.header and others == {len(first) + 1}:
             first = ["", *first]  # the column of row names has no name
         self.width = len(first)
         self.records = records[1:] if self.header else records
         self.names = first if self.header else [str(k + 1) for k in range(self.width)]
         self.skipped = above + int(self.header)
-        if units and self.header and _names_follow(self.records, dialect):
+        if units and self.header and names_follow(self.records, dialect):
             below, self.records = self.records[0], self.records[1:]
             if len(set(below)) > len(set(first)):
                 self.names = below  # the first line names groups of columns
@@ -257,8 +124,8 @@ class TextFile:
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         if self._data is None:
-            with _open_bytes(self.path) as (file, raw):
-                yield (file if self.encoding == UTF_8 else _Recoded(file, self.encoding)), raw  # type: ignore[misc]
+            with open_bytes(self.path) as (file, raw):
+                yield (file if self.encoding == UTF_8 else Recoded(file, self.encoding)), raw  # type: ignore[misc]
         else:
             memory = io.BytesIO(self._data)
             yield memory, memory
@@ -272,6 +139,8 @@ class TextFile:
         sample, path = self._sample, self.path
         if not sample.strip():
             raise Failure(f"{path} is empty; give a file with a table in it")
+        if MARKUP.match(sample):
+            raise Failure(f"{path} holds JSON or a web page, not a table; save it as .csv or .xlsx")
         if b"\0" in sample:
             raise Failure(f"{path} is not text; give it the suffix of its format")
         if b"\n" not in sample and b"\r" in sample:
@@ -279,7 +148,7 @@ class TextFile:
 
     def _first_records(self) -> list[list[str]]:
         sample = self._sample.removeprefix(BYTE_ORDER_MARK)
-        cells = _locate_cells(sample if b"\n" in sample else sample + b"\n", self.dialect.delimiter)
+        cells = locate_cells(sample if b"\n" in sample else sample + b"\n", self.dialect.delimiter)
         if cells is None:
             raise Failure(f"{self.path}: a quotation mark in line 1 is not closed; close it")
         records = []
@@ -334,7 +203,7 @@ class TextFile:
                 data = left + fresh
                 if not ahead and data and not data.endswith(b"\n"):
                     data, ended = data + b"\n", False
-                cells = _locate_cells(data, self.dialect.delimiter) if data else None
+                cells = locate_cells(data, self.dialect.delimiter) if data else None
                 if cells is None and data and (not fresh or len(data) > RECORD_LIMIT):
                     raise Failure(
                         f"{self.path}: a quotation mark in line {line} or after it is not "
@@ -352,7 +221,7 @@ class TextFile:
                 fresh = ahead
 
     def _block(
-        self, data: bytes, cells: _Cells, first: int, line: int, ended: bool, last: bool
+        self, data: bytes, cells: Cells, first: int, line: int, ended: bool, last: bool
     ) -> TextBlock:
         starts, ends, widths = cells.starts, cells.ends, cells.widths
         if line == 1:
@@ -365,7 +234,7 @@ class TextFile:
             if len(full):
                 widths = widths[: full[-1] + 1]
                 starts, ends = starts[: widths.sum()], ends[: widths.sum()]
-            if self._table and (rest := _rows_before_totals(data, starts, ends, widths)):
+            if self._table and (rest := rows_before_totals(data, starts, ends, widths)):
                 widths = widths[:rest]
                 starts, ends = starts[: widths.sum()], ends[: widths.sum()]
                 if TOTALS not in self.assumed:
@@ -398,92 +267,6 @@ class TextFile:
         )
 
 
-def _rows_before_totals(data: bytes, starts: Array, ends: Array, widths: Array) -> int:
-    """Return the number of records before the totals at the end; 0 if there are none."""
-    begins = np.cumsum(widths) - widths
-    for k in reversed(range(len(widths))):
-        record = slice(int(begins[k]), int(begins[k] + widths[k]))
-        cells = (data[a:b].strip(b' "') for a, b in zip(starts[record], ends[record], strict=True))
-        if not TOTAL.fullmatch(next(filter(None, cells), b"").decode(errors="replace")):
-            return k + 1 if k + 1 < len(widths) else 0
-    return 0
-
-
-@dataclass(frozen=True, eq=False)
-class _Cells:
-    """Offsets of the cells of all complete records, without blank lines.
-
-    Attributes
-    ----------
-    starts, ends : integer arrays of shape (cells,)
-    widths : integer array of shape (records,)
-        Number of cells of each record.
-    stop : int
-        Where the last complete record ends.
-    """
-
-    starts: Array
-    ends: Array
-    widths: Array
-    stop: int
-
-
-def _locate_cells(data: bytes, delimiter: str) -> _Cells | None:
-    """Locate the cells of all complete records; None if there is no complete record."""
-    a = np.frombuffer(data, dtype=np.uint8)
-    stops = np.flatnonzero((a == ord(delimiter)) | (a == NEWLINE))
-    quotes = np.flatnonzero(a == QUOTE) if b'"' in data else stops[:0]
-    if len(quotes):
-        # a delimiter after an odd number of quotation marks is part of a cell
-        stops = stops[np.searchsorted(quotes, stops) % 2 == 0]
-    ended = a[stops] == NEWLINE
-    last = np.flatnonzero(ended)
-    if not len(last):
-        return None
-    stops, ended = stops[: last[-1] + 1], ended[: last[-1] + 1]
-    starts = np.concatenate([[0], stops[:-1] + 1])
-    ends = stops - (ended & (a[stops - 1] == RETURN) & (stops > starts))
-    widths = np.diff(last, prepend=-1)
-    blank = (widths == 1) & (ends[last] == starts[last])
-    if blank.any():
-        kept = np.ones(len(stops), dtype=bool)
-        kept[last[blank]] = False
-        starts, ends, widths = starts[kept], ends[kept], widths[~blank]
-    return _Cells(starts, ends, widths, int(stops[-1]) + 1)
-
-
-@contextlib.contextmanager
-def _open_bytes(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open a file; yield the decompressed stream, and the file on disk."""
-    with open(path, "rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        yield (gzip.GzipFile(fileobj=raw) if zipped else raw), raw  # type: ignore[misc]
-
-
-class _Recoded:
-    """Text in another encoding, read as UTF-8."""
-
-    def __init__(self, file: IO[bytes], encoding: str) -> None:
-        self._file, self._decoder = file, codecs.getincrementaldecoder(encoding)(SAME_BYTE)
-
-    def read(self, size: int) -> bytes:
-        data = self._file.read(size)
-        return self._decoder.decode(data, not data).encode()
-
-
-def _encoding(sample: bytes) -> str:
-    """Return the encoding of a file that begins with these bytes."""
-    if sample[:2] in UTF_16:
-        return UTF_16[sample[:2]]
-    try:
-        sample.decode()
-    except UnicodeDecodeError as error:
-        # the last character may be cut
-        return UTF_8 if error.start > len(sample) - 4 and len(sample) > 4 else WESTERN
-    return UTF_8
-
-
 def _first_bytes(file: IO[bytes]) -> bytes:
     """Read the first line at least."""
     sample = b""
@@ -492,53 +275,6 @@ def _first_bytes(file: IO[bytes]) -> bytes:
         if b"\n" in sample:
             break
     return sample
-
-
-def _is_header(records: list[list[str]], dialect: Dialect) -> bool:
-    """Return whether the first record holds names.
-
-    Words are names. Equally spaced integers such as 2001, 2002, 2003 are names too, unless the
-    integers of the second record are also equally spaced. A date or a number with decimals is not a
-    name if the cell below it is such a value, too.
-    """
-    first = dialect.normalised(pa.array(records[0]))
-    if not bool(are_numbers(first).all()):
-        return not any(
-            _is_value(cell, dialect) and _is_value(below, dialect)
-            for cell, below in zip(records[0], records[min(1, len(records) - 1)], strict=False)
-        )
-    return _equally_spaced(first) and not any(
-        _equally_spaced(dialect.normalised(pa.array(record))) for record in records[1:2]
-    )
-
-
-def _names_follow(records: list[list[str]], dialect: Dialect) -> bool:
-    """Return whether the first record holds words in columns that hold numbers below."""
-    if len(records) < 4 or len({len(record) for record in records}) > 1:
-        return False
-    top, *rows = (dialect.normalised(pa.array(record)) for record in records)
-    words = ~are_numbers(top)
-    below = np.asarray([are_numbers(row) for row in rows])
-    empty = np.asarray([row.is_null().to_numpy(zero_copy_only=False) for row in rows])
-    numeric = below.all(axis=0) & ~empty.all(axis=0)
-    named = words & numeric
-    numbers = ~words & top.is_valid().to_numpy(zero_copy_only=False)
-    return bool(named.sum() >= 2 and 2 * named.sum() >= numeric.sum() and not numbers.any())
-
-
-def _is_value(cell: str, dialect: Dialect) -> bool:
-    """Return whether a cell is a date, or a number with decimals."""
-    mark = re.escape(dialect.decimal)
-    return bool(DATE.fullmatch(cell) or re.fullmatch(rf"\s*[-+−]?\d*{mark}\d+\D*", cell))
-
-
-def _equally_spaced(cells: pa.Array) -> bool:
-    seen = cells.drop_null().to_pylist()
-    if not all(re.fullmatch(r"-?\d{1,18}", cell) for cell in seen):
-        return False
-    numbers = [int(cell) for cell in seen]
-    steps = set(np.diff(numbers).tolist())
-    return numbers == [0, 1] or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
 
 
 def _unsplit(lines: list[str], marks: Marks) -> bool:

@@ -18,7 +18,8 @@ from .batches import Progress, nullable
 from .dialect import BOOLEANS, Dialect, are_numbers, to_floats
 from .files import find_column
 from .notation import CELL, PLAIN, Notation, find_notation, formatted
-from .text import TextBlock, TextFile
+from .text import TextFile
+from .text_block import TextBlock
 
 Array = Any
 
@@ -51,7 +52,7 @@ class TextTable:
     """
 
     order = 2
-    missing_hint = "if a word marks missing cells, name it with --missing WORD"
+    missing_hint = "if a word or a number marks missing cells, name it with --missing WORD"
 
     def __init__(
         self, path: Path, dialect: Dialect, text_columns: list[str], data: bytes | None = None
@@ -340,6 +341,8 @@ def refuse_word(
         commas = "write the unit in all of its cells or in none, or "
     elif re.fullmatch(r"\([\d.,]+\)", word):
         commas = f"write a negative number as -{word[1:-1]}, or "
+    elif re.fullmatch(r"[<>≤≥~*]?\s*[-+]?\d[\d.,]*\s*[*†‡#!?]*", word):
+        commas = "leave only the number in such cells, or "
     raise Failure(
         f"{file.path}: line {block.line_of(row)} has {shown(word)} in column {shown(name)}, which "
         f"holds numbers; {commas}count the word as missing with --missing {shlex.quote(word)}, or "

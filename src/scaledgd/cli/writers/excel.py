@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..failures import Failure
 from ..readers.excel import ExcelTable, open_workbook
 from ..readers.survey import Survey
-from ..readers.text import TextBlock
+from ..readers.text_block import TextBlock
 
 Array = Any
 

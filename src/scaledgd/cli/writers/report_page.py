@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import report
-from ..fits import Accuracy
+from ..fitted import Accuracy
 from .pictures import Picture
 
 if TYPE_CHECKING:

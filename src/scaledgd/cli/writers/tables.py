@@ -18,7 +18,7 @@ from ..formats import ARRAYS, Format, format_of
 from ..readers.arrays import ArrayTable
 from ..readers.batches import TableReader
 from ..readers.survey import Survey
-from ..readers.text import QUOTE, TextBlock
+from ..readers.text_block import QUOTE, TextBlock
 from ..readers.text_table import TextTable
 from .arrays import open_array_writer
 from .batches import open_batch_writer
