@@ -202,7 +202,7 @@ def test_a_fit_to_tensors_can_be_brought_to_the_host(kind):
 
     torch = library("torch")
     rng = np.random.default_rng(0)
-    X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 2)) for n in (9, 8, 7)))
+    X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 2)) for n in (18, 16, 14)))
     X += 0.1 * rng.standard_normal(X.shape)
     X[rng.random(X.shape) < 0.2] = np.nan
     if kind == "tensor":

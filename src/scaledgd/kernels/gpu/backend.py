@@ -24,24 +24,10 @@ from ..design import (
 )
 from ..entries import Pattern, jitter
 from ..torch import Torch, all_reached
+from .inverses import BLOCK, eliminate, invert_pairs, kept_of_piece, pivots
 from .passes import core_sums, counts_below, row_sums, tucker_values, values_at
 from .sorting import SMALL, Sorted
-from .systems import (
-    BLOCK,
-    FINISH,
-    FORM,
-    LONG,
-    NUMBERS,
-    PIECES,
-    SINGLE,
-    WHOLE,
-    eliminate,
-    invert_pairs,
-    kept_of_piece,
-    pivots,
-    step,
-    update,
-)
+from .systems import FINISH, FORM, LONG, NUMBERS, PIECES, SINGLE, WHOLE, step, update
 
 Array = Any
 
