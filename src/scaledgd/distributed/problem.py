@@ -35,10 +35,7 @@ class ShardedView(ObservedView):
             grads = tuple(problem.operator.squares_and_gradient(F, problem.y, k)[1] for k in (0, 1))
         else:
             grads = F.pullback(self.ambient())
-        if problem.ridge is None:
-            return grads
-        triples = zip(grads, F.blocks, problem.ridge, strict=True)
-        return tuple(g if G is None else g + G * B for g, B, G in triples)
+        return self._with_ridge(grads)
 
     def objective(self, factors: Factors) -> Array:
         problem = self.problem

@@ -77,9 +77,13 @@ class ObservedView(View):
         else:
             second = problem.operator.squares_and_gradient(F, problem.y, 1)[1]
             grads = problem.scale * self._first[1], problem.scale * second
-        if problem.ridge is None:
+        return self._with_ridge(grads)
+
+    def _with_ridge(self, grads: Blocks) -> Blocks:
+        """Add the gradients of the penalty."""
+        if self.problem.ridge is None:
             return grads
-        triples = zip(grads, F.blocks, problem.ridge, strict=True)
+        triples = zip(grads, self.factors.blocks, self.problem.ridge, strict=True)
         return tuple(g if G is None else g + G * B for g, B, G in triples)
 
     def objective(self, factors: Factors) -> Array:
