@@ -31,7 +31,17 @@ from .packing import fingerprint, host, plain
 from .progress import display, report
 from .reading import Kind, check_memory, taken_in
 from .session import Outcome, Session
-from .vouching import DOUBT, OFFSETS, UNFINISHED, UNPROVEN, against, unfinished
+from .vouching import (
+    ADVICE,
+    DOUBT,
+    OFFSETS,
+    UNCHECKED,
+    UNFINISHED,
+    UNPROVEN,
+    UNSTEADY,
+    against,
+    unfinished,
+)
 
 Array = Any
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -260,11 +270,21 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         if doubt == DOUBT:
             simple = self._modelled(self._blank(data, OFFSETS), data)
             return simple if self._worse(model, simple, data) else model
-        doubt = "" if doubt or session.outcome.converged else self._objection(model, data)
-        if doubt == UNPROVEN:
-            step = {"rank": model.attributes["rank_"], "why": doubt}
-            return replace(model, trail=[*model.trail, step])
-        return self._modelled(self._blank(data, UNFINISHED), data) if doubt else model
+        if doubt:
+            return model
+        parts = session.shared.parts
+        if not session.outcome.converged:
+            doubt = self._objection(model, data)
+            if doubt and doubt != UNPROVEN:
+                return self._modelled(self._blank(data, UNFINISHED), data)
+            if parts is None and session.out_of_time:
+                doubt = doubt or UNCHECKED
+        if not doubt and parts and self._unsteady(model, data, parts):
+            doubt = UNSTEADY
+        if not doubt:
+            return model
+        step = {"rank": model.attributes["rank_"], "why": doubt}
+        return replace(model, trail=[*model.trail, step])
 
     def _worse(self, model: Any, simple: Any, data: Any) -> bool:
         """Whether a simple model predicts better."""
@@ -273,6 +293,10 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _objection(self, model: Any, data: Any) -> str:
         """The objection of some of the entries to the model of a fit that was cut short, or ""."""
         return ""
+
+    def _unsteady(self, model: Any, data: Any, parts: list[Any]) -> bool:
+        """Whether the estimates of a model differ much from those of fits to most entries."""
+        return False
 
     def _keeps_model(self, session: Session, again: bool) -> bool:
         """Whether an interrupted fit keeps the previous model.
@@ -368,7 +392,7 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         doubt = against(trail) if loud else ""
         if doubt:
             # offsets that replace a fit have converged, whether or not the fit did
-            plain = doubt not in (DOUBT, UNPROVEN)
+            plain = doubt not in ADVICE
             status = doubt if plain else f"{outcome.status}; {doubt}"
             outcome = replace(outcome, converged=plain or outcome.converged, status=status)
         self.converged_ = outcome.converged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -22,6 +22,7 @@ from .local_observations import LocalObservations
 from .plans import FIRST_RANK, Plan, Reading, Trail
 from .scaling import Choice, table_factors
 from .session import Session
+from .steadiness import Part
 from .timed import SWEEPS as SWEEPS_IN_TIME
 from .timed import Timed, fit_timed
 from .units import column_units
@@ -58,6 +59,8 @@ class Tried:
         Squared errors divided by the variances that the fit expects.
     reading : Reading, optional
         How the factors of the state map to the data.
+    timed : Timed, optional
+        The fit in time, which started from the state.
     """
 
     plan: Plan
@@ -66,6 +69,12 @@ class Tried:
     full: bool = False
     surprise: Array | None = None
     reading: Reading | None = None
+    timed: Timed | None = None
+
+    @property
+    def factors(self) -> Bordered | Timed:
+        """What the estimates are made of."""
+        return table_factors(self.state) if self.timed is None else self.timed
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,6 +261,7 @@ class Contest:
             return self.trail
         if self.winner.plan.start == "offsets":
             return [*self.trail, {"rank": 0, "why": OFFSETS}]
+        self.session.shared.parts = self._known_parts()
         unit, count = own_units(data), len(self.winner.parts)
         xp = array_namespace(unit)
         part = xp.concat([test.coordinates[1] for _, test in self.pairs[:count]])
@@ -259,6 +269,14 @@ class Contest:
         against = objection(self.winner.errors(), self._means(count), share)
         rank = table_factors(self.winner.state).rank
         return [*self.trail, {"rank": rank, "why": against}] if against else self.trail
+
+    def _known_parts(self) -> list[Part]:
+        """The winner's fits, if they are fits of the whole table."""
+        return [
+            Part.of(pair, partial(part.reading.values, part.factors))
+            for pair, part in zip(self.pairs, self.winner.parts, strict=False)
+            if part.reading is not None
+        ]
 
     def _means(self, count: int) -> Array:
         """The squared errors of column means on some of the held-out parts."""
@@ -319,7 +337,8 @@ def _tried(
         F, expected, needed = table_factors(state), entry_variance(state, index), relevance(state)
     off = (reading.values(F, index) - test.flat) / reading.unit(index)
     full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
-    return Tried(plan, judge(F), state, full, off * off / positive(expected))
+    surprise, timed = off * off / positive(expected), F if isinstance(F, Timed) else None
+    return Tried(plan, judge(F), state, full, surprise, timed=timed)
 
 
 def _caution(surprise: Array) -> float:

@@ -32,8 +32,9 @@ from .packing import host
 from .plausible import ColumnValues
 from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
+from .steadiness import Part, reproduces, unsteady
 from .uncertainty import check_level, normal_numbers
-from .vouching import DOUBT, FEWEST, OFFSETS, UNPROVEN, against, unfinished
+from .vouching import ADVICE, FEWEST, OFFSETS, against, unfinished
 
 Array = Any
 
@@ -121,15 +122,18 @@ class EntrywiseEstimator(LowRankEstimator):
         none = not rank and model.in_time is None and not unfinished(model.trail)
         if none or doubt == OFFSETS:
             found.append("the data do not support a low-rank part: the estimate is offsets only")
-        if doubt == DOUBT:
-            found.append(f'{DOUBT}: do not rely on it; set rank, center and scale to "auto"')
-        if doubt == UNPROVEN:
-            found.append(f"{UNPROVEN}: there may be too few entries for it, or too much noise")
+        if doubt in ADVICE:
+            found.append(f"{doubt}: {ADVICE[doubt]}")
         found += unjudged(self) + far_outside(self)
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")
         return found + ([] if rejected else mostly_rejected(self) or outvoted(self))
+
+    def _unsteady(self, model: Any, data: Any, parts: list[Part]) -> bool:
+        if not isinstance(data, LocalObservations) or reproduces(model):
+            return False
+        return unsteady(model.low_rank_at, data, parts, self._outliers() is not None)
 
     def _same_library(self, data: LocalObservations) -> None:
         if not same_library(data, self._model.observations):

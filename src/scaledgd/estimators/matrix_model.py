@@ -57,6 +57,10 @@ class TableFit:
     timed: Timed | None = None
     caution: float = 1.0
 
+    def values(self, index: Index) -> Array:
+        """Return the estimates at coordinates, without those in time."""
+        return self.reading.values(table_factors(self.state), index)
+
     @classmethod
     def of_iterate(
         cls, state: State, reading: Reading, data: LocalObservations, robust: bool, plain: bool

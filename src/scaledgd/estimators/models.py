@@ -113,6 +113,10 @@ class EntrywiseModel(ABC):
     def at(self, index: Index) -> Array:
         """Return the estimates at coordinates."""
 
+    def low_rank_at(self, index: Index) -> Array:
+        """Return the estimates without what neighbours add to them."""
+        return self.at(index)
+
     @abstractmethod
     def full(self) -> Array:
         """Return the whole estimate as an array."""

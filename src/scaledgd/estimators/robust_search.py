@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -28,6 +29,7 @@ from .robust_starts import carried, cauchy, continued, without_errors_of_one
 from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
+from .steadiness import Part
 from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import Units, robust_column_units, unlike_columns
 from .vouching import DOUBT, MEDIANS, determinable, middle_errors, objection, parts_of, squared
@@ -89,6 +91,7 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     if session.out_of_time:
         return found
     if data.size > JUDGED and not modes:
+        session.shared.parts = []
         return doubted(found) if useless(data, found, seed) else found
     part = _Part.of(session, data, wishes, most, seed)
     if part is None:
@@ -97,11 +100,13 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     if part.doubtful and data.size <= SMALL:
         exact = _by_ranks(session, data, wishes, seed)
         if exact is not None:
+            session.shared.parts = []
             return exact
         found, part = part.of_small_rank(session, data, found, wishes, seed)
     timed = part.in_time(session, data, found, modes[0]) if modes else None
     if timed is not None:
         return timed
+    session.shared.parts = part.all
     if part.against == DOUBT and _by_columns(wishes):
         return _medians_alone(data)
     return doubted(found, part.against) if part.against else found
@@ -140,6 +145,8 @@ class _Part:
     errors, medians : arrays of shape (m,)
         Squared errors of the fit, and of column medians, in these units, bounded by that of a gross
         error. If there are few entries, fits to other parts are included.
+    others : tuple of _Part
+        Those parts.
     """
 
     fit: LocalObservations
@@ -148,6 +155,7 @@ class _Part:
     unit: Array
     errors: Array
     medians: Array
+    others: tuple[_Part, ...] = ()
 
     @classmethod
     def of(
@@ -159,14 +167,20 @@ class _Part:
         for fit, test in pairs:
             found = _plain(session.with_reading(None).apart(), fit, wishes, most, seed)
             part = cls(fit, test, found, unit, test.flat, test.flat)
-            estimates = found.reading.values(table_factors(found.state), test.coordinates)
-            parts.append(replace(part, errors=part.judged(estimates)))
+            parts.append(replace(part, errors=part.judged(found.values(test.coordinates))))
             if session.out_of_time:
                 break
         if not parts:
             return None
         medians = bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
-        return replace(parts[0], errors=xp.concat([p.errors for p in parts]), medians=medians)
+        errors, others = xp.concat([p.errors for p in parts]), tuple(parts[1:])
+        return replace(parts[0], errors=errors, medians=medians, others=others)
+
+    @property
+    def all(self) -> list[Part]:
+        """All parts, the first of which this one is."""
+        every = (self, *self.others)
+        return [Part.of((part.fit, part.test), part.found.values) for part in every]
 
     def judged(self, estimates: Array) -> Array:
         return bounded(squared(self.test, estimates, self.unit))
@@ -222,11 +236,11 @@ class _Part:
                 break
             apart, asked = session.with_reading(None).apart(), replace(wishes, rank=rank)
             found = _plain(apart, self.fit, asked, rank, seed)
-            values = found.reading.values(table_factors(found.state), self.test.coordinates)
-            errors = self.judged(values)
+            errors = self.judged(found.values(self.test.coordinates))
             medians = self.medians[: errors.shape[0]]
             if better(errors, best[1].errors[: errors.shape[0]]):
-                best = rank, replace(self, found=found, errors=errors, medians=medians)
+                part = replace(self, found=found, errors=errors, medians=medians, others=())
+                best = rank, part
             elif best[0]:
                 break
             if table_factors(found.state).rank < rank:
@@ -238,7 +252,7 @@ class _Part:
 
     def explained(self, data: LocalObservations, found: TableFit) -> float:
         """The log-likelihood of all entries, in units of the columns."""
-        values = found.reading.values(table_factors(found.state), data.coordinates)
+        values = found.values(data.coordinates)
         xp = array_namespace(values)
         return cauchy((values - data.flat) / xp.take(self.unit, data.coordinates[1]))
 
@@ -256,6 +270,7 @@ class _Part:
         first = self.errors[: errors.shape[0]]
         if session.out_of_time or not better(errors, first):
             return None
+        session.shared.parts = [Part.of((self.fit, self.test), partial(reading.values, timed))]
         against = objection(errors, self.medians[: errors.shape[0]])
         reading, state, scaled = _without_offsets(whole, data)
         timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)

@@ -19,6 +19,7 @@ from .plans import Plan, candidates, only_noise_left, reproduced
 from .robust_search import search_robust
 from .scaling import table_factors
 from .session import Session
+from .steadiness import Part
 from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
 from .vouching import DOUBT, determinable, middle_errors, objection, own_units, parts_of, squared
@@ -117,13 +118,14 @@ def _judged_penalty(
     # a rank that was given, or chosen by other fits, is judged at the end
     pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
     unit, errors, parts = own_units(data), [], []
-    for fit, test in pairs:
-        part = _penalised(session.apart(1e-4, 100), fit, plan, wishes)
-        values = part.reading.values(table_factors(part.state), test.coordinates)
-        errors.append(squared(test, values, unit))
+    fits = [_penalised(session.apart(1e-4, 100), fit, plan, wishes) for fit, _ in pairs]
+    for (_, test), part in zip(pairs, fits, strict=True):
+        errors.append(squared(test, part.values(test.coordinates), unit))
         parts.append(table_factors(part.state))
     if session.out_of_time or not errors:
         return found
+    both = zip(pairs, fits, strict=True)
+    session.shared.parts = [Part.of(pair, part.values) for pair, part in both]
     found = _no_worse(session, data, plan, wishes, found, parts)
     xp = array_namespace(unit)
     own = xp.concat([xp.take(unit, test.coordinates[1]) for _, test in pairs])

@@ -110,6 +110,9 @@ class Shared:
         The stage that is running.
     stopped : bool
         Whether a callback has stopped the fit.
+    parts : list, optional
+        Fits like the final one to most of the entries, in the units of the data; None until
+        the entries that they leave out have judged the fit.
     """
 
     watch: Watch | None = None
@@ -117,6 +120,7 @@ class Shared:
     best: Sighting | None = None
     history: list[Record] = field(default_factory=list)
     stopped: bool = False
+    parts: list[Any] | None = None
 
     def rest(self) -> None:
         """Release iterates, whose residuals are as large as the data, once a fit is found."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -12,6 +13,7 @@ from .comparing import better
 from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
+from .steadiness import Part
 from .tensor_model import TensorReading, centred
 from .tensor_vouching import after, judged_by, opinion
 from .tensor_ways import GAIN, in_turn
@@ -92,20 +94,23 @@ def fit_given(
         return found
     pairs = parts_of(part, seed)
     tried: list[list[Array]] = [[] for _ in asked.centers]
+    parts: list[list[Part]] = [[] for _ in asked.centers]
     for fit, test in pairs:
         own = session.with_reading(None).apart(QUICK, 40)
-        for errors, center in zip(tried, asked.centers, strict=True):
+        for errors, fits, center in zip(tried, parts, asked.centers, strict=True):
             this = replace(reading, center=center, offsets=centred(fit, center))
             some, this = _with_offsets(own, fit, this, asked, None)
             errors.append(this.applied(test).squared_errors(some.factors))
+            fits.append(Part.of((fit, test), partial(this.values, some.factors)))
     if session.out_of_time or not pairs:
         return found
     xp = array_namespace(part.y)
-    best = xp.concat(tried[0])
-    for errors, center in zip(tried[1:], asked.centers[1:], strict=True):
+    best, fits = xp.concat(tried[0]), parts[0]
+    for errors, others, center in zip(tried[1:], parts[1:], asked.centers[1:], strict=True):
         if better(xp.concat(errors), best, GAIN):
-            best = xp.concat(errors)
+            best, fits = xp.concat(errors), others
             found = with_center(center, None)
+    session.shared.parts = fits if part.shape == data.shape else []
     return after(found, opinion(best, pairs, last, robust), data, last, robust)
 
 

@@ -73,6 +73,13 @@ class TensorReading:
             return squares
         return squares * data.along(0, self.slice_scale**2)
 
+    def values(self, F: Tucker, index: Index) -> Array:
+        """Return the values of factors at coordinates, in the units of the data."""
+        values = F.gather(index)
+        if self.slice_scale is not None:
+            values = values * _along(self.slice_scale, 0, len(index), index)
+        return self.size * _with_offsets(values, self.offsets, index)
+
     def fit_of(self, state: State, data: LocalObservations, robust: bool) -> TensorFit:
         """Return the result of an interrupted fit from its iterate."""
         F = tucker_factors(state)
@@ -310,6 +317,10 @@ class TensorModel(EntrywiseModel):
 
     def at(self, index: Index) -> Array:
         return self.values(self.attributes["factors_"], index)
+
+    def low_rank_at(self, index: Index) -> Array:
+        F, offsets = (self.attributes[name] for name in ("factors_", "offsets_"))
+        return _with_offsets(F.gather(index), offsets, index)
 
     def full(self) -> Array:
         return self.values(self.attributes["factors_"], None)

@@ -24,6 +24,7 @@ from .compression import fits, folds, unfolded
 from .journal import log
 from .local_observations import LocalObservations
 from .session import Session
+from .steadiness import Part
 from .tensor_model import TensorReading
 from .tensor_vouching import after, opinion
 from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
@@ -82,6 +83,17 @@ class Tried:
     reading: TensorReading
     states: tuple[State, ...]
     factors: Tucker | None = None
+
+    def part(self, pair: tuple[LocalObservations, LocalObservations]) -> Part:
+        """Return it as a fit to most of the entries, which the pair separates from the others."""
+        shape, reading = pair[0].shape, self.reading
+        known = [tensor_of(state, reading, shape)[0] for state in self.states]
+        every = known if self.factors is None else [self.factors]
+
+        def values(index: tuple[Array, ...]) -> Array:
+            return sum(reading.values(F, index) for F in every) / len(every)
+
+        return Part.of(pair, values)
 
 
 def components(data: LocalObservations, shape: tuple[int, ...] | None = None) -> int:
@@ -387,6 +399,7 @@ def fit_auto(
     fitted = refit(here, data, read(reading, data, way), way, seed, warm, trail)
     if session.out_of_time or search.perfect(found):
         return fitted
+    session.shared.parts = [found.part(pairs[0])] if part is data else []
     against = opinion(found.errors, pairs, centers[-1], False)
     return after(fitted, against, data, centers[-1], False)
 

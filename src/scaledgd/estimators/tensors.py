@@ -216,10 +216,11 @@ class _TensorEstimator(EntrywiseEstimator):
             reading = replace(reading, trail=trail)
         if ranks is None and outliers is None:
             found = fit_auto(session, normal, reading, centers, self._scales, seed)
-            if within(found[0].factors.ranks, bound):
+            chosen = spectra(found[0].factors)[0].ranks
+            if within(chosen, bound):
                 return found if ridge is None else with_ridge(session, normal, found, ridge)
             assert bound is not None
-            ranks = tuple(map(min, spectra(found[0].factors)[0].ranks, bound))
+            ranks = tuple(map(min, chosen, bound))
         trail = reading.trail or [{"rank": ranks, "why": "given"}]
         if ranks is None:
             here = session.with_reading(reading)

@@ -21,11 +21,28 @@ DOUBT = "column means predict held-out entries better than this fit"
 UNPROVEN = "held-out entries do not show that this fit predicts better than column means or medians"
 """What it says about a fit that is returned although nothing speaks for it."""
 
+UNCHECKED = "the fit ended before entries that it did not see could judge it"
+"""What it says about a fit whose time was up."""
+
+UNSTEADY = "estimates vary as much as the data do if some of the entries are left out"
+"""What it says about a fit whose estimates depend on few entries."""
+
 OFFSETS = "offsets alone predict held-out entries better"
 """What it says about offsets that replace a fit."""
 
 MEDIANS = "medians predict held-out entries better"
 """What it says about medians that replace a fit."""
+
+ADVICE = {
+    DOUBT: 'do not rely on it; set rank, center and scale to "auto"',
+    UNPROVEN: "there may be too few entries for it, or too much noise",
+    UNCHECKED: "raise max_time",
+    UNSTEADY: "do not rely on them; lower the rank, or observe more",
+}
+"""Objections to a fit that is returned nevertheless, and what to do about them."""
+
+OBJECTIONS = (*ADVICE, OFFSETS, MEDIANS)
+"""All objections; the last two replace the fit."""
 
 UNFINISHED = "offsets alone predict better than the fit so far, and are used instead"
 """What it says of offsets that are given in place of a fit which did not converge."""
@@ -47,8 +64,7 @@ def unfinished(trail: Trail) -> bool:
 
 def against(trail: Trail) -> str:
     """Return the objection in the trail of a fit, or ""."""
-    objections = (DOUBT, UNPROVEN, OFFSETS, MEDIANS)
-    found = [str(step["why"]) for step in trail if step.get("why") in objections]
+    found = [str(step["why"]) for step in trail if step.get("why") in OBJECTIONS]
     return found[-1] if found else ""
 
 
@@ -86,12 +102,21 @@ def middles(data: LocalObservations, robust: bool = False) -> Array:
     return xp.where(data.counts(1) > 0, each, whole + 0 * each)
 
 
-def own_units(data: LocalObservations) -> Array:
-    """Return the deviation of every column; a typical one if it is zero or entries are few."""
+def own_units(data: LocalObservations, mode: int = 1, robust: bool = False) -> Array:
+    """Return the deviation of every column; a typical one if it is zero or entries are few.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    mode : int
+        The mode whose slices are the columns.
+    robust : bool
+        Whether some entries are grossly wrong, so that deviations are medians.
+    """
     xp, size = array_namespace(data.y), data.magnitude()
     data = data.scaled(size)  # squares of huge numbers overflow
-    counts = data.counts(1)
-    squares = data.squares(1) / xp.where(counts > 1, counts, xp.ones_like(counts))
+    counts = data.counts(mode)
+    squares = data.squares(mode, robust) / xp.where(counts > 1, counts, xp.ones_like(counts))
     # where columns are short, all have few entries, and large ones must not decide alone
     enough = max(2, min(4, int(xp.max(counts))))
     known = (counts >= enough) & (squares > 1e-20)

@@ -1,0 +1,153 @@
+"""Fits whose estimates depend on a few entries say so."""
+
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scaledgd as sg
+from scaledgd.estimators.diagnostics import DataWarning
+from scaledgd.estimators.local_observations import LocalObservations
+from scaledgd.estimators.steadiness import FEW, SAMPLE, Part, _places, unsteady
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.trust.instances import Recipe, made
+
+
+def entries(X):
+    index = np.nonzero(~np.isnan(X))
+    return LocalObservations(index, X[index], X.shape)
+
+
+def holed(shape, share, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal(shape)
+    X[rng.random(shape) < share] = np.nan
+    return X
+
+
+def test_the_variance_is_that_of_the_jackknife():
+    # the mean of n numbers of variance v has the variance v / n
+    rng, n, k = np.random.default_rng(0), 200, 20
+    squares = []
+    for _ in range(400):
+        x = rng.standard_normal(n)
+        change = x[k:].mean() - x.mean()
+        part = Part.of((entries(x[k:, None]), entries(x[:k, None])), np.asarray)
+        squares.append(part.ratio * change**2)
+    assert np.mean(squares) == pytest.approx(1 / n, rel=0.2)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e150, 1e-150])
+def test_estimates_that_vary_like_the_data_are_unsteady(robust, scale):
+    data = entries(scale * holed((60, 30), 0.4))
+
+    def fit(change):
+        return lambda index: scale * change * np.ones(len(index[0]))
+
+    for change, expected in ((0.42, False), (0.52, True), (np.nan, True)):
+        part = Part(fit(change), 9.0)  # variances of 1.6 and 2.4
+        assert unsteady(fit(0.0), data, [part], robust) is expected
+    assert not unsteady(fit(0.0), data, [], robust)
+    half = [Part(fit(0.6), 9.0), Part(fit(0.0), 9.0)]
+    assert not unsteady(fit(0.0), data, half, robust)  # a mean of parts
+
+
+def test_small_columns_count_as_much_as_large_ones():
+    X = holed((60, 30), 0.4)
+    X[:, :5] *= 1e-4
+    data = entries(X)
+
+    def off_by(change, small):
+        return lambda index: np.where((index[1] < 5) == small, change, 0.0)
+
+    zero = off_by(0.0, True)
+    assert unsteady(zero, data, [Part(off_by(1e-3, True), 9.0)], False)
+    assert not unsteady(zero, data, [Part(off_by(1e-3, False), 9.0)], False)
+
+
+@pytest.mark.parametrize("shape", [(12, 10), (300, 200), (9, 8, 7), (3000, 2000)])
+def test_missing_entries_are_compared(shape):
+    rng, cells = np.random.default_rng(0), int(np.prod(shape))
+    known = np.sort(rng.choice(cells, min(cells // 2, 5000), replace=False))
+    data = LocalObservations(np.unravel_index(known, shape), np.ones(len(known)), shape)
+    places = np.ravel_multi_index(_places(data, False), shape)
+    assert not np.isin(places, known).any()
+    assert min(cells - len(known), 0.85 * SAMPLE) <= len(places) <= SAMPLE
+    everywhere = np.ravel_multi_index(_places(data, True), shape)
+    assert len(everywhere) == min(cells, SAMPLE)
+    full = LocalObservations(None, np.ones(shape), shape)
+    assert len(_places(full, False)[0]) == min(cells, SAMPLE)
+    assert cells - FEW > 0
+
+
+@pytest.mark.parametrize(
+    ("estimator", "shape"),
+    [
+        (sg.MatrixCompletion(random_state=0), (80, 60)),
+        (sg.MatrixCompletion(2, random_state=0), (80, 60)),
+        (sg.MatrixCompletion(2, ridge=0.1, random_state=0), (80, 60)),
+        (sg.RobustPCA(random_state=0), (80, 60)),
+        (sg.TensorCompletion(random_state=0), (20, 15, 12)),
+        (sg.TensorCompletion(2, random_state=0), (20, 15, 12)),
+        (sg.TensorRobustPCA(2, random_state=0), (20, 15, 12)),
+    ],
+    ids=str,
+)
+def test_fits_leave_parts_that_agree_with_them(estimator, shape, monkeypatch):
+    rng = np.random.default_rng(0)
+    letters = "abc"[: len(shape)]
+    spec = ",".join(f"{c}z" for c in letters) + "->" + letters
+    truth = np.einsum(spec, *(rng.standard_normal((n, 2)) for n in shape))
+    X = truth + 0.1 * truth.std() * rng.standard_normal(shape)
+    X[rng.random(shape) < 0.3] = np.nan
+    seen = []
+
+    def spy(values, data, parts, robust):
+        index = np.nonzero(np.isnan(X))
+        seen.extend(part.values(index) - values(index) for part in parts)
+        return unsteady(values, data, parts, robust)
+
+    monkeypatch.setattr("scaledgd.estimators.entrywise.unsteady", spy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.fit(X)
+    assert seen
+    for change in seen:  # the fits differ, by less than the noise
+        assert 1e-6 < np.sqrt(np.mean(change**2)) / truth.std() < 0.1
+
+
+def test_a_fit_that_follows_few_entries_is_unsteady():
+    # few entries decide two columns, whose estimates are twice as large as the data
+    options = {"rank": 33, "center": "none", "scale": "rows", "non_negative": True}
+    recipe = Recipe(options=options, seed=185823146, shape=(113, 34), pattern="power law")
+    data = made(replace(recipe, noise=0.7292543585683787, seen=0.5189469610507478))
+    model = sg.MatrixCompletion(**options, random_state=0)
+    with pytest.warns(DataWarning, match="if some of the entries are left out"):
+        model.fit(data.given)
+    assert any("left out" in why for why in model.diagnostics_)
+    assert "left out" in model.rank_path_[-1]["why"]
+
+
+def test_time_that_is_up_leaves_a_fit_unproven(clock):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
+    X += 0.1 * rng.standard_normal(X.shape)
+    X[rng.random(X.shape) < 0.4] = np.nan
+    clock.tick = 1.0
+    for limit, proven in ((1e9, True), (30, False)):
+        clock.restart()
+        model = sg.MatrixCompletion(random_state=0, max_time=limit, n_jobs=1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X)
+        assert model.rank_ >= 2  # what was found is kept
+        doubts = [str(w.message) for w in caught if issubclass(w.category, DataWarning)]
+        assert (not doubts) == proven == (not model.diagnostics_)
+        assert proven or "could judge it: raise max_time" in doubts[0]
+        assert model.converged_ == proven
