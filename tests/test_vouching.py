@@ -743,6 +743,38 @@ CASES |= {
         "seen": 0.548963798875708,
         "pattern": "power law",
     },
+    "squares of unbalanced factors overflowed": {
+        "options": {
+            "random_state": 0,
+            "rank": 36,
+            "center": "none",
+            "scale": "auto",
+            "non_negative": True,
+        },
+        "seed": 1207156839,
+        "shape": (37, 186),
+        "noise": 0.01906201174621491,
+        "pattern": "blocks",
+        "kind": "float32",
+    },
+    "nonnegative factors of negative data": {
+        "options": {
+            "random_state": 0,
+            "rank": 32,
+            "center": "none",
+            "scale": "columns",
+            "non_negative": True,
+        },
+        "seed": 793304989,
+        "shape": (33, 60),
+        "noise": 0.00038399945601567736,
+        "offset": 11.714079249723811,
+        "seen": 0.666627213155889,
+        "pattern": "power law",
+        "kind": "float32",
+        "form": "sparse",
+        "memory": 0.99,
+    },
 }
 
 

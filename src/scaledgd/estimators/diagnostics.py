@@ -225,6 +225,32 @@ def far_outside(model: Any) -> list[str]:
     ]
 
 
+NEGATIVE = 0.1
+"""Share of the squares of the data above which negative entries are more than noise."""
+
+
+def negative_entries(model: Any) -> list[str]:
+    """Return how much of the data nonnegative factors cannot reproduce, if it is much.
+
+    Parameters
+    ----------
+    model : estimator
+    """
+    data = model._model.observations
+    if not getattr(model, "non_negative", False) or not isinstance(data, LocalObservations):
+        return []
+    known = data.scaled(data.magnitude())
+    below = known.with_values(known.y * (known.y < 0))
+    if below.mean_square() <= NEGATIVE * known.mean_square():
+        return []
+    xp = array_namespace(data.y)
+    share = float(xp.mean(xp.astype(data.flat < 0, xp.float64)))
+    return [
+        f"{100 * share:.0f} % of the observed entries are negative, and nonnegative factors cannot "
+        "reproduce them; set non_negative=False, or shift the data"
+    ]
+
+
 def _numbers(model: Any) -> tuple[int, ...]:
     """Number of unknowns of every slice: its part of the factors, and its offset."""
     ranks = _ranks(model)

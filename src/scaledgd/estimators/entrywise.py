@@ -18,6 +18,7 @@ from .diagnostics import (
     DataWarning,
     far_outside,
     mostly_rejected,
+    negative_entries,
     outvoted,
     too_many_rejected,
     undetermined,
@@ -124,7 +125,7 @@ class EntrywiseEstimator(LowRankEstimator):
             found.append("the data do not support a low-rank part: the estimate is offsets only")
         if doubt in ADVICE:
             found.append(f"{doubt}: {ADVICE[doubt]}")
-        found += unjudged(self) + far_outside(self)
+        found += unjudged(self) + far_outside(self) + negative_entries(self)
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:
             found.append(f"{rejected}; fit without outliers")

@@ -398,4 +398,14 @@ def fit_non_negative(session: Session, data: Observations, start: Bordered, rank
     rules = [vanished(0.1 * session.tol), change(max(session.tol, 1e-5)), settled(1e-4)]
     many = max(100, SWEEPING // max(1, data.size * first.rank))
     rules.append(settled(3e-3, many))
-    return session.solve(problem, first, NonNegative(), rules, stage="non-negative")
+    state = session.solve(problem, first, NonNegative(), rules, stage="non-negative")
+    return state.moved(_balanced(table_factors(state)))
+
+
+def _balanced(F: Bordered) -> Bordered:
+    """The same factors with columns of equal size; otherwise squares of them may overflow."""
+    xp = array_namespace(F.L)
+    left, right = (xp.max(B, axis=0) for B in F.blocks)
+    known, one = (left > 0) & (right > 0), xp.ones_like(left)
+    turn = xp.where(known, xp.sqrt(right), one) / xp.where(known, xp.sqrt(left), one)
+    return F.with_blocks((F.L * turn, F.R / turn))
