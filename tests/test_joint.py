@@ -269,6 +269,7 @@ def test_small_tables_with_gross_errors_are_recovered(seed):
     np.testing.assert_array_equal(found, wrong)
 
 
+@pytest.mark.filterwarnings("ignore:estimates vary:scaledgd.DataWarning")
 def test_a_component_of_one_row_is_an_error_of_that_row():
     worst = []
     for seed in (1, 12, 3):

@@ -59,8 +59,6 @@ class Tried:
         Squared errors divided by the variances that the fit expects.
     reading : Reading, optional
         How the factors of the state map to the data.
-    timed : Timed, optional
-        The fit in time, which started from the state.
     """
 
     plan: Plan
@@ -69,12 +67,6 @@ class Tried:
     full: bool = False
     surprise: Array | None = None
     reading: Reading | None = None
-    timed: Timed | None = None
-
-    @property
-    def factors(self) -> Bordered | Timed:
-        """What the estimates are made of."""
-        return table_factors(self.state) if self.timed is None else self.timed
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,11 +263,14 @@ class Contest:
         return [*self.trail, {"rank": rank, "why": against}] if against else self.trail
 
     def _known_parts(self) -> list[Part]:
-        """The winner's fits, if they are fits of the whole table."""
+        """The winner's fits, if they are fits of the whole table.
+
+        In time, an entry depends on its neighbours by design, so fits in time do not count.
+        """
         return [
-            Part.of(pair, partial(part.reading.values, part.factors))
+            Part.of(pair, partial(part.reading.values, table_factors(part.state)))
             for pair, part in zip(self.pairs, self.winner.parts, strict=False)
-            if part.reading is not None
+            if part.reading is not None and not self.winner.plan.in_time
         ]
 
     def _means(self, count: int) -> Array:
@@ -337,8 +332,7 @@ def _tried(
         F, expected, needed = table_factors(state), entry_variance(state, index), relevance(state)
     off = (reading.values(F, index) - test.flat) / reading.unit(index)
     full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
-    surprise, timed = off * off / positive(expected), F if isinstance(F, Timed) else None
-    return Tried(plan, judge(F), state, full, surprise, timed=timed)
+    return Tried(plan, judge(F), state, full, off * off / positive(expected))
 
 
 def _caution(surprise: Array) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -104,9 +103,9 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
             return exact
         found, part = part.of_small_rank(session, data, found, wishes, seed)
     timed = part.in_time(session, data, found, modes[0]) if modes else None
+    session.shared.parts = part.all if timed is None else []
     if timed is not None:
         return timed
-    session.shared.parts = part.all
     if part.against == DOUBT and _by_columns(wishes):
         return _medians_alone(data)
     return doubted(found, part.against) if part.against else found
@@ -270,7 +269,6 @@ class _Part:
         first = self.errors[: errors.shape[0]]
         if session.out_of_time or not better(errors, first):
             return None
-        session.shared.parts = [Part.of((self.fit, self.test), partial(reading.values, timed))]
         against = objection(errors, self.medians[: errors.shape[0]])
         reading, state, scaled = _without_offsets(whole, data)
         timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
