@@ -50,6 +50,9 @@ BRIEF = 8
 SETTLED = 1e-3
 """Relative change of the noise that ends the fit of a large table."""
 
+STEADY = 2
+"""Number of consecutive sweeps with no larger change that end it."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -150,7 +153,9 @@ class Plan:
         if not whole_covariances(data, self.rank):
             cold = not quick and self.begun is None
             sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
-            return replace(how, sweeps=sweeps, fine=SETTLED)
+            # sums over many entries hardly fluctuate
+            steady = how.steady if quick else STEADY
+            return replace(how, sweeps=sweeps, fine=SETTLED, steady=steady)
         if quick:
             sweeps = BRIEF if self.brief else SWEEPS
             return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK)
