@@ -1,4 +1,4 @@
-"""Constant rows and columns, and tables of a single one."""
+"""Constant rows, columns and slices, and tables of a single one."""
 
 import warnings
 
@@ -54,6 +54,40 @@ def test_constant_rows_are_filled_with_the_constant():
     for filled in (model.reconstruct(), model.transform(X)):
         assert np.all(filled[3] == 7)
         assert np.all(filled[5] == 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 2}, {"rank": 2, "center": "both"}])
+@pytest.mark.parametrize("entries", [False, True])
+def test_constant_slices_are_filled_with_the_constant(options, entries, tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 2)) for n in (12, 9, 8)))
+    X += 0.1 * rng.standard_normal(X.shape)
+    X[..., 3], X[:, 5] = 7, 7
+    hidden = rng.random(X.shape) < 0.25
+    Y = np.where(hidden, NAN, X)
+    model = sg.TensorCompletion(random_state=0, **options)
+    seen = np.nonzero(~hidden)
+    model = model.fit_entries(seen, X[seen], X.shape) if entries else model.fit(Y)
+    model.save(tmp_path / "model.npz")
+    for m in (model, sg.load(tmp_path / "model.npz")):
+        for filled in (m.reconstruct(), m.transform(Y)):
+            assert np.all(filled[..., 3] == 7)
+            assert np.all(filled[:, 5] == 7)
+            assert np.sum(filled == 7) <= 12 * (9 + 8 - 1)
+        index = np.arange(12), np.full(12, 2), np.full(12, 3)
+        assert np.all(m.predict_entries(index) == 7)
+
+
+def test_constant_slices_have_no_outliers():
+    rng = np.random.default_rng(0)
+    X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 2)) for n in (20, 15, 8)))
+    X[..., 3] = 1e-3
+    wrong = (rng.random(X.shape) < 0.05) & (np.arange(8) != 3)
+    model = sg.TensorRobustPCA(rank=2, random_state=0).fit(X + 10 * wrong)
+    assert np.all(model.reconstruct()[..., 3] == 1e-3)
+    where = model.outliers_.coords
+    assert not np.any(where[2] == 3)
+    assert len(where[0]) >= wrong.sum()
 
 
 def test_tensors_have_the_constants_of_arrays():

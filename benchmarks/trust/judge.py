@@ -223,9 +223,9 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
 
     They are computed on unseen entries; on all, if few are unseen or some are wrong. Simple
     estimates are medians if errors are expected. If columns have different scales, there are two of
-    each. One counts columns equally, each in units of its observed entries, truth and noise:
-    otherwise a column without any truth of its own would outweigh all others. The other ("plain")
-    has no such units, so that large columns decide.
+    each. One counts columns (of tensors, slices of the last mode) equally, each in units of its
+    observed entries, truth and noise: otherwise a column without any truth of its own would
+    outweigh all others. The other ("plain") has no such units, so that large columns decide.
     """
     judged = ~data.seen
     if recipe.robust or judged.sum() < FEW:
@@ -233,7 +233,8 @@ def errors(recipe: Recipe, data: Data, estimate: Array) -> dict[str, Any]:
     typical = float(np.std(data.truth / recipe.scale)) or 1.0
     unit: Array = typical
     if recipe.spread:
-        unit = np.hypot(np.std(data.truth / recipe.scale, axis=0), data.noise / recipe.scale)
+        others = tuple(range(data.truth.ndim - 1))
+        unit = np.hypot(np.std(data.truth / recipe.scale, axis=others), data.noise / recipe.scale)
         unit = np.where(unit > 0, unit, typical)
 
     def size(off: Array, unit: Array) -> float:
@@ -268,13 +269,14 @@ def simple(given: Array, robust: bool, scale: float) -> tuple[Array, Array]:
 def _constants(recipe: Recipe, data: Data, estimate: Array) -> float:
     """How many constant columns, observed several times, are not filled with their constant.
 
-    Others may be constant by rounding, and their few entries equal by chance.
+    Others may be constant by rounding, and their few entries equal by chance. Entries held out to
+    calibrate with are not counted: the fit does not see them.
     """
-    wrong = 0
+    wrong, fitted = 0, 1 - (recipe.options.get("calibrate") or 0.0)
     for j in range(min(recipe.constants, data.given.shape[-1])):
         here = data.given[:, j]
         known = here[np.isfinite(here)]
-        constant = len(known) >= 4 and np.ptp(known) == 0 and np.ptp(data.truth[:, j]) == 0
+        constant = fitted * len(known) >= 4 and np.ptp(known) == 0 and np.ptp(data.truth[:, j]) == 0
         if constant:
             holes = estimate[~np.isfinite(here), j]
             wrong += bool(np.any(holes != known[0]))

@@ -238,8 +238,7 @@ def estimated(rows: Array, piece: tuple[Array, Array, Array], near: Near) -> Arr
     values: Array = np.einsum("ek,ek->e", mine[:, :r], near.right[j])
     values = values + (mine[:, r] + near.offset[j])
     every = np.arange(len(i))
-    values = levelled(values, mine[:, r + 1], None, (every, j))
-    values = levelled(values, None, near.level, (every, j))
+    values = levelled(values, (mine[:, r + 1], near.level), (every, j))
     if near.clip is not None:
         values = np.clip(values, *near.clip)
     return values.astype(near.dtype)

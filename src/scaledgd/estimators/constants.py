@@ -1,4 +1,4 @@
-"""Constant rows and columns: their holes are filled with the constant, exactly."""
+"""Constant rows, columns and slices: their holes are filled with the constant, exactly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .local_observations import LocalObservations
 from .packing import host
 
 Array = Any
+Levels = tuple[Array | None, ...]
 
 CHANCE = 0.01
 """Probability that some line of a table is taken as constant because its values agree by chance."""
@@ -47,7 +48,26 @@ def column_levels(data: LocalObservations) -> Array | None:
         # rounding may change the mean of equal numbers
         same = bool(array_namespace(first).all(data.flat == first[0]))
         return first if same else data.means(1)
-    value, count = equal(data, 1)
+    return _levels_of(data, 1)
+
+
+def slice_levels(data: LocalObservations) -> Levels:
+    """Return the constants of the slices of every mode of a tensor but the first.
+
+    Parameters
+    ----------
+    data : LocalObservations
+        Of shape (n1, ..., nd).
+
+    Returns
+    -------
+    levels : tuple of arrays or None, one per mode
+    """
+    return (None, *(_levels_of(data, mode) for mode in range(1, len(data.shape))))
+
+
+def _levels_of(data: LocalObservations, mode: int) -> Array | None:
+    value, count = equal(data, mode)
     if not count.any():
         return None
     share, some = np.ones(len(value)), count > 0
@@ -95,15 +115,18 @@ def equal(data: LocalObservations, mode: int) -> tuple[Any, Any]:
         return found
     xp, n = array_namespace(data.y), data.shape[mode]
     if data.index is None:
-        lines = data.y if mode == 0 else data.y.T
+        lines, others = xp.moveaxis(data.y, mode, 0), tuple(range(1, len(data.shape)))
+        each = data.size // n
+        first = lines[:, *(0 for _ in others)]
         # two entries rule out nearly all lines
-        same = host(lines[:, 0] == lines[:, lines.shape[1] // 2])
+        same = host(first == lines[:, *(lines.shape[k] // 2 for k in others)])
         # none of them, as a rule: a choice of none would copy columns that are not in one piece
-        parts = -(-same.sum() * lines.shape[1] // MANY)
+        parts = -(-same.sum() * each // MANY)
         for some in np.array_split(np.flatnonzero(same), parts) if parts else ():
             chosen = xp.take(lines, xp.asarray(some, device=device(lines)), axis=0)
-            same[some] = host(xp.all(chosen == chosen[:, :1], axis=1))
-        value, count = host(lines[:, 0]).copy(), np.where(same, lines.shape[1], 0)
+            level = chosen[:, *(slice(1) for _ in others)]
+            same[some] = host(xp.all(chosen == level, axis=others))
+        value, count = host(first).copy(), np.where(same, each, 0)
     elif is_torch_array(data.y):
         first = xp.zeros(n, dtype=data.y.dtype, device=device(data.y))
         first[data.index[mode]] = data.y
@@ -151,24 +174,42 @@ def _all_equal(data: LocalObservations, candidates: Any) -> bool:
     return bool(array_namespace(data.y).all(data.flat == data.flat[0]))
 
 
-def levelled(
-    values: Array, rows: Array | None, columns: Array | None, index: tuple[Array, ...] | None
-) -> Array:
-    """Return estimates with the levels of columns, then of rows, filled in.
+def levelled(values: Array, levels: Levels, index: tuple[Array, ...] | None) -> Array:
+    """Return estimates with the levels of slices filled in; those of later modes prevail.
 
     Parameters
     ----------
-    values : array of shape (m,), or (n1, n2) with index=None
-    rows, columns : array of shape (n1,) or (n2,), optional
-    index : pair of integer arrays of shape (m,), optional
+    values : array of shape (m,), or of the whole shape with index=None
+    levels : tuple of arrays or None, one per mode
+        NaN where a slice is not constant.
+    index : tuple of integer arrays of shape (m,), one per mode, optional
     """
     xp = array_namespace(values)
-    for mode, levels in ((0, rows), (1, columns)):
-        if levels is not None:
+    for mode, known in enumerate(levels):
+        if known is not None:
             if index is not None:
-                here = xp.take(levels, index[mode])
+                here = xp.take(known, index[mode])
             else:
-                here = (levels[:, None] if mode == 0 else levels[None, :]) + 0 * values
+                here = xp.reshape(known, [-1 if k == mode else 1 for k in range(len(levels))])
+                here = here + 0 * values
             here = xp.astype(here, values.dtype, copy=False)
             values = xp.where(xp.isnan(here), values, here)
     return values
+
+
+def unlike(outliers: Any, levels: Levels) -> Any:
+    """Return outliers without the entries of slices that are constant, and estimated so.
+
+    Parameters
+    ----------
+    outliers : sparse array in coordinates
+    levels : tuple of arrays or None, one per mode
+    """
+    keep = np.ones(outliers.nnz, dtype=bool)
+    for known, index in zip(levels, outliers.coords, strict=True):
+        if known is not None:
+            keep &= np.isnan(host(known))[index]
+    if keep.all():
+        return outliers
+    some = outliers.data[keep], tuple(index[keep] for index in outliers.coords)
+    return type(outliers)(some, shape=outliers.shape)

@@ -16,7 +16,7 @@ from ..solve import solve
 from ..state import State
 from ..variational import Posterior, current, solved
 from . import validation
-from .constants import column_levels, levelled, row_levels
+from .constants import Levels, column_levels, levelled, row_levels, unlike
 from .fitting import degrees, has_posterior
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index
@@ -212,7 +212,7 @@ class MatrixModel(EntrywiseModel):
     def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
         F, known = self.solve_rows(data)
         rows = row_levels(data, self.observations)
-        return levelled(self._in_units(F, index, known), rows, self.levels, index)
+        return levelled(self._in_units(F, index, known), (rows, self.levels), index)
 
     # ---- values
 
@@ -314,39 +314,33 @@ class MatrixModel(EntrywiseModel):
         if self.threshold is not None:
             typical = 1.0 if self.units is None else float(np.median(host(self.units.scale)))
             found["threshold_"] = float(self.threshold * self.size) * typical
-            found["outliers_"] = self._unlike_constants(left.outliers)
+            found["outliers_"] = unlike(left.outliers, self._all_levels)
         return found
-
-    def _unlike_constants(self, outliers: Any) -> Any:
-        """Outliers without entries of rows and columns that are constant, and estimated so."""
-        keep = np.ones(outliers.nnz, dtype=bool)
-        for levels, index in zip((self._row_levels, self.levels), outliers.coords, strict=True):
-            if levels is not None:
-                keep &= np.isnan(host(levels))[index]
-        if keep.all():
-            return outliers
-        some = outliers.data[keep], tuple(index[keep] for index in outliers.coords)
-        return type(outliers)(some, shape=outliers.shape)
 
     def at(self, index: Index) -> Array:
         found = self.attributes
         xp = array_namespace(found["row_offset_"])
         row, column = (xp.take(found[f"{k}_offset_"], i) for k, i in zip(SIDES, index, strict=True))
         values = found["factors_"].gather(index) + (row + column)
-        return levelled(values, self._row_levels, self.levels, index)
+        return levelled(values, self._all_levels, index)
 
     def full(self) -> Array:
         found = self.attributes
         offsets = found["row_offset_"][:, None] + found["column_offset_"][None, :]
-        return levelled(found["factors_"].full() + offsets, self._row_levels, self.levels, None)
+        return levelled(found["factors_"].full() + offsets, self._all_levels, None)
 
     @cached_property
     def _row_levels(self) -> Array | None:
         return row_levels(self.observations, self.observations)
 
+    @property
+    def _all_levels(self) -> Levels:
+        """The values of constant rows, and those of constant columns."""
+        return self._row_levels, self.levels
+
     def values(self, factors: Any, index: Index | None) -> Array:
         values = self._in_units(factors, index, self.scales)
-        return levelled(values, self._row_levels, self.levels, index)
+        return levelled(values, self._all_levels, index)
 
     def _in_units(self, F: Bordered | Timed, index: Index | None, known: Scales) -> Array:
         X = (F.full() if index is None else F.gather(index)) + known.mean
@@ -420,10 +414,7 @@ class MatrixModel(EntrywiseModel):
         must(choice.rows == (F.v is not None), "offsets")
         must(choice.columns == (F.u is not None), "offsets")
         must(isinstance(self.non_negative, bool), "a choice")
-        if self.levels is not None:
-            must(tuple(self.levels.shape) == (n2,), "the levels")
-            some = self.levels[~array_namespace(self.levels).isnan(self.levels)]
-            shaped(some, tuple(some.shape))
+        validation.levels(self.levels, n2)
         must((self.threshold is None) == (self.outliers_expected is None), "the threshold")
         widths = [B.shape[1] for B in F.blocks]
         shaped(self.ridge, (widths[0],), optional=True)

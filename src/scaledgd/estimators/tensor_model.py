@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from ..factors import Tucker
 from ..state import State
 from . import validation
+from .constants import Levels, levelled, slice_levels, unlike
 from .local_observations import LocalObservations
 from .models import EntrywiseModel, Index, Trail
 from .observations import Measure, Observations, Summary
@@ -149,6 +150,8 @@ class TensorModel(EntrywiseModel):
         scaled.
     smooth : tuple of int
         Modes along which neighbours predict the residual of the low-rank part.
+    levels : tuple of arrays or None, one per mode
+        The values of constant slices, NaN elsewhere.
     """
 
     factors: Tucker
@@ -162,6 +165,7 @@ class TensorModel(EntrywiseModel):
     slices: tuple[SlicePrior, ...] = ()
     level: float | None = None
     smooth: tuple[int, ...] = ()
+    levels: Levels = ()
 
     @classmethod
     def of(
@@ -195,6 +199,7 @@ class TensorModel(EntrywiseModel):
             given_ridge=given_ridge,
             slices=fit.slices,
             level=None if sizes is None else reading.level,
+            levels=slice_levels(data),
         )
         F, own = model.solve_slices(data)
         if fit.slices and model._misfit(data, F, own) > BEYOND * model.noise:
@@ -274,10 +279,10 @@ class TensorModel(EntrywiseModel):
             if b is not None:
                 X = X + _along(own if k == 0 else b, k, len(self.offsets), index)
         X = X * self.size
-        if not self.smooth or not data.size:
-            return X
-        series = interpolated(self._left(data, F, own), self.smooth)
-        return X + (series if index is None else series[index])
+        if self.smooth and data.size:
+            series = interpolated(self._left(data, F, own), self.smooth)
+            X = X + (series if index is None else series[index])
+        return levelled(X, self.levels, index)
 
     # ---- values
 
@@ -306,7 +311,7 @@ class TensorModel(EntrywiseModel):
         found = dict(self.attributes)
         if self.threshold is not None:
             found["threshold_"] = float(self.threshold * self.size)
-            found["outliers_"] = self._summary.outliers
+            found["outliers_"] = unlike(self._summary.outliers, self.levels)
         return found
 
     @cached_property
@@ -320,7 +325,7 @@ class TensorModel(EntrywiseModel):
 
     def low_rank_at(self, index: Index) -> Array:
         F, offsets = (self.attributes[name] for name in ("factors_", "offsets_"))
-        return _with_offsets(F.gather(index), offsets, index)
+        return levelled(_with_offsets(F.gather(index), offsets, index), self.levels, index)
 
     def full(self) -> Array:
         return self.values(self.attributes["factors_"], None)
@@ -328,9 +333,9 @@ class TensorModel(EntrywiseModel):
     def values(self, factors: Tucker, index: Index | None) -> Array:
         X = factors.full() if index is None else factors.gather(index)
         X = _with_offsets(X, self.attributes["offsets_"], index)
-        if not self.smooth:
-            return X
-        return X + (self._fitted if index is None else self._fitted[index])
+        if self.smooth:
+            X = X + (self._fitted if index is None else self._fitted[index])
+        return levelled(X, self.levels, index)
 
     def unit(self, index: Index | None) -> float:
         return 1.0
@@ -380,6 +385,9 @@ class TensorModel(EntrywiseModel):
         for k, (b, n) in enumerate(zip(self.offsets, shape, strict=True)):
             if b is not None:
                 shaped(b, b.shape[:1] if k == 0 else (n,))
+        must(len(self.levels) in (0, len(shape)), "the levels")
+        for level, n in zip(self.levels, shape, strict=False):
+            validation.levels(level, n)
 
 
 def _with_offsets(X: Array, offsets: Offsets, index: Index | None) -> Array:

@@ -151,8 +151,8 @@ class TimedModel(MatrixModel):
         timed, known = self._solved(data, smooth)
         if index is not None:
             later = (index[0] + first, index[1])
-            return levelled(self._in_units(timed, later, known), None, self.levels, later)
-        return levelled(self._in_units(timed, None, known)[first:, :], None, self.levels, None)
+            return levelled(self._in_units(timed, later, known), (None, self.levels), later)
+        return levelled(self._in_units(timed, None, known)[first:, :], (None, self.levels), None)
 
     def _unordered(self, data: LocalObservations) -> bool:
         """Whether rows without times do not follow each other, as those of the fit did."""

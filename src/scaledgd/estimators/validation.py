@@ -41,6 +41,14 @@ def shaped(
     must(bool(xp.all(x >= least)), "an array with values that are too small")
 
 
+def levels(x: Any, n: int) -> None:
+    """Require the constants of n slices, NaN for those that have none, or None."""
+    if x is not None:
+        must(hasattr(x, "shape") and tuple(x.shape) == (n,), "the levels")
+        some = x[~array_namespace(x).isnan(x)]
+        shaped(some, tuple(some.shape))
+
+
 def factors(F: Any, kind: type[Any], shape: tuple[int, ...]) -> None:
     """Require factors of a kind and a shape."""
     must(isinstance(F, kind) and tuple(F.shape) == tuple(shape), f"factors of shape {shape}")
