@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import scaledgd as sg
+from scaledgd.estimators.constants import varying
+from scaledgd.estimators.local_observations import LocalObservations
 
 pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
 NAN = np.nan
@@ -176,3 +178,17 @@ def test_intervals_of_huge_tensors_are_finite():
     lower, upper = model.interval(([0, 1], [2, 3], [4, 5]))
     assert np.all(np.isfinite(upper))
     assert np.all(lower < upper)
+
+
+def test_entries_of_constant_slices_are_no_evidence_about_others():
+    rng = np.random.default_rng(0)
+    X = np.einsum("i,j,k->ijk", *(rng.standard_normal(n) + 2 for n in (5, 5, 3)))
+    X[..., :2] = 0, 6
+    X[rng.random(X.shape) < 0.25] = np.nan
+    left = int(np.isfinite(X[..., 2]).sum())
+    with pytest.warns(sg.DataWarning, match=f"{left} observed entries that are not part of"):
+        sg.TensorRobustPCA(random_state=0).fit(X)
+    data = LocalObservations(None, np.where(np.isfinite(X), X, 0.0), X.shape)
+    levels = (None, None, np.array([0, 6, np.nan]))
+    assert varying(data, levels) == 25
+    assert varying(data, (None, None, None)) == 75

@@ -9,6 +9,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 
 from ..linalg import like
 from .local_observations import LocalObservations
+from .observations import Observations
 from .packing import host
 
 Array = Any
@@ -195,6 +196,23 @@ def levelled(values: Array, levels: Levels, index: tuple[Array, ...] | None) -> 
             here = xp.astype(here, values.dtype, copy=False)
             values = xp.where(xp.isnan(here), values, here)
     return values
+
+
+def varying(data: Observations, levels: Levels) -> int:
+    """Return how many entries are outside constant slices, which say nothing about other slices.
+
+    It is a lower bound if constant slices of different modes share entries.
+
+    Parameters
+    ----------
+    data : Observations
+    levels : tuple of arrays or None, one per mode
+    """
+    left = data.size
+    for mode, known in enumerate(levels):
+        if known is not None:
+            left -= int(np.sum(host(data.counts(mode))[~np.isnan(host(known))]))
+    return max(0, left)
 
 
 def unlike(outliers: Any, levels: Levels) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from .constants import varying
 from .fitting import degrees
 from .local_observations import LocalObservations
 from .observations import MOST, Observations
@@ -172,20 +173,23 @@ def unjudged(model: Any) -> list[str]:
     """Return a doubt if there were too few entries to hold some out and judge a fitted model.
 
     A fit that reproduces twice as many entries as it has degrees of freedom speaks for itself.
+    Entries of constant slices do not count.
 
     Parameters
     ----------
     model : estimator
     """
     data, ranks = model._model.observations, _ranks(model)
-    if data.size >= model._fewest or not any(ranks):
+    count = varying(data, model._model.all_levels)
+    if count >= model._fewest or not any(ranks):
         return []
     free = tensor_degrees(ranks, data.shape)
     exact = math.sqrt(max(0.0, model.noise_variance_)) <= 1e-6 * data.magnitude()
     rejected = model.outliers_.nnz if hasattr(model, "outliers_") else 0
-    if exact and not rejected and data.size >= 2 * free:
+    if exact and not rejected and count >= 2 * free:
         return []
-    some = "1 observed entry is" if data.size == 1 else f"{data.size} observed entries are"
+    where = "" if count == data.size else " that are not part of constant slices"
+    some = f"1 observed entry{where} is" if count == 1 else f"{count} observed entries{where} are"
     return [f"{some} too few to check the estimates on held-out ones"]
 
 

@@ -314,7 +314,7 @@ class MatrixModel(EntrywiseModel):
         if self.threshold is not None:
             typical = 1.0 if self.units is None else float(np.median(host(self.units.scale)))
             found["threshold_"] = float(self.threshold * self.size) * typical
-            found["outliers_"] = unlike(left.outliers, self._all_levels)
+            found["outliers_"] = unlike(left.outliers, self.all_levels)
         return found
 
     def at(self, index: Index) -> Array:
@@ -322,25 +322,25 @@ class MatrixModel(EntrywiseModel):
         xp = array_namespace(found["row_offset_"])
         row, column = (xp.take(found[f"{k}_offset_"], i) for k, i in zip(SIDES, index, strict=True))
         values = found["factors_"].gather(index) + (row + column)
-        return levelled(values, self._all_levels, index)
+        return levelled(values, self.all_levels, index)
 
     def full(self) -> Array:
         found = self.attributes
         offsets = found["row_offset_"][:, None] + found["column_offset_"][None, :]
-        return levelled(found["factors_"].full() + offsets, self._all_levels, None)
+        return levelled(found["factors_"].full() + offsets, self.all_levels, None)
 
     @cached_property
     def _row_levels(self) -> Array | None:
         return row_levels(self.observations, self.observations)
 
     @property
-    def _all_levels(self) -> Levels:
+    def all_levels(self) -> Levels:
         """The values of constant rows, and those of constant columns."""
         return self._row_levels, self.levels
 
     def values(self, factors: Any, index: Index | None) -> Array:
         values = self._in_units(factors, index, self.scales)
-        return levelled(values, self._all_levels, index)
+        return levelled(values, self.all_levels, index)
 
     def _in_units(self, F: Bordered | Timed, index: Index | None, known: Scales) -> Array:
         X = (F.full() if index is None else F.gather(index)) + known.mean

@@ -10,6 +10,7 @@ from array_api_compat import array_namespace
 
 from ..linalg import smallest
 from . import validation
+from .constants import Levels
 from .local_observations import LocalObservations
 from .uncertainty import Spread, conformal_quantile, conformal_scores, student_quantile
 
@@ -74,6 +75,11 @@ class EntrywiseModel(ABC):
     @abstractmethod
     def published(self) -> dict[str, Any]:
         """The fitted attributes of the estimator, by name, in the units of the data."""
+
+    @property
+    @abstractmethod
+    def all_levels(self) -> Levels:
+        """The values of constant slices, one array per mode or None."""
 
     @property
     @abstractmethod

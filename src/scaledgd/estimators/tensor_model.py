@@ -286,6 +286,10 @@ class TensorModel(EntrywiseModel):
 
     # ---- values
 
+    @property
+    def all_levels(self) -> Levels:
+        return self.levels
+
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """The fitted attributes that do not need a pass over the data."""
