@@ -6,8 +6,10 @@ Without a GPU they run in Triton's interpreter. With one, the same tests run on 
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
+import weakref
 from typing import Any
 
 import numpy as np
@@ -348,10 +350,27 @@ def test_streamed_entries_give_the_rows_of_all(monkeypatch: Any, dtype: Any) -> 
     rng = np.random.default_rng(6)
     index = np.nonzero(rng.random(SHAPE) < 0.6)
     y = rng.standard_normal(len(index[0])).astype(dtype)
-    monkeypatch.setenv(streaming.LIMIT, str(2 * y.itemsize * len(y)))
+    monkeypatch.setenv(streaming.LIMIT, str(2.5 * y.itemsize * len(y)))
     data = LocalObservations(given(index), given(y), SHAPE)
     parts = streaming.streamed(data, torch.device(DEVICE))
     assert 0 < parts.sent < len(y) > 2 * len(parts.shards[0]) > 4
+    # memory of a part that was sent is used again, but not while results refer to it
+    found = parts.gathered()
+    for a, b in zip((*found.coordinates, found.flat), (*data.coordinates, data.flat), strict=True):
+        assert plain(a).tolist() == plain(b).tolist()
+    seen = []
+
+    def work(part: Any) -> None:
+        assert part.operator.pattern is part.pattern
+        seen.append((weakref.ref(part), part.stays))
+
+    gc.disable()  # which frees cycles of references, and what they hold, later
+    try:
+        parts.each(work, 0)
+        assert [ref() is not None for ref, _ in seen] == [stays for _, stays in seen]
+    finally:
+        gc.enable()
+    assert {stays for _, stays in seen} == {False, True}
     L, R = (given(rng.standard_normal((n, 3)).astype(dtype)) for n in SHAPE)
     # offsets of rows are solved for, and those of columns are given
     F = Bordered(L, R[:, :2], None, R[:, 2])

@@ -41,6 +41,58 @@ def with_offsets(shape, rank, rng):
     return sg.Bordered(L, R, np.ones(shape[0]), np.ones(shape[1]))
 
 
+def outside(R, V):
+    """How much of the directions of V is outside the span of R, from 0 to 1."""
+    Q = np.linalg.qr(R)[0]
+    V = np.linalg.qr(V)[0]
+    return float(np.linalg.norm(V - Q @ (Q.T @ V), 2))
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+def test_power_iterations_turn_a_start_towards_the_data(offsets):
+    X = low_rank((300, 200), 3)
+    b = np.random.default_rng(1).standard_normal(200)
+    problem, _ = entries(X + 5 * b * offsets, 0.3, 0.1)
+    start = None
+    if offsets:
+        R = np.concatenate([np.zeros((200, 0)), 5 * b[:, None]], axis=1)
+        start = sg.Bordered(np.zeros((300, 0)), R, np.ones(300), None)
+    V = np.linalg.svd(X)[2][:3].T
+    angles, noise, sizes = [], [], []
+    for rounds in (0, 1, 2):
+        first = sg.joint(8, rounds=rounds, start=start)(problem)
+        R = first.factors.R[:, :8]
+        sizes.append(np.linalg.norm(R))
+        angles.append(outside(R, V))
+        noise.append(run(problem, first, sg.Variational(), 2).state.memory.method.noise)
+    assert angles[0] > 0.9 > 0.5 > angles[1] > 1.2 * angles[2]
+    assert noise[0] > 2 * noise[2] > 0.01
+    np.testing.assert_allclose(sizes, sizes[0])
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_power_iterations_keep_all_directions(name):
+    """Even if single precision hides them behind one that dominates."""
+    xp = library(name)
+    rng = np.random.default_rng(0)
+    X = 1e4 + low_rank((80, 60), 2)
+    index = np.nonzero(rng.random(X.shape) < 0.6)
+    y = xp.asarray(X[index].astype(np.float32))
+    problem = sg.Observed(sg.Entries(tuple(map(xp.asarray, index)), X.shape), y)
+    R = np.asarray(sg.joint(6, rounds=2)(problem).factors.R)
+    assert R.dtype == np.float32
+    values = np.linalg.svd(R)[1]
+    assert values[-1] > 0.2 * values[0]
+    assert outside(R, np.ones((60, 1))) < 0.02
+
+
+def test_power_iterations_need_no_fused_pass(monkeypatch):
+    problem, _ = entries(low_rank((40, 30), 2), 0.5, 0.1)
+    fused = sg.joint(4, rounds=2)(problem).factors.R
+    monkeypatch.setattr(sg.Entries, "fuses", lambda *_: False)
+    np.testing.assert_allclose(sg.joint(4, rounds=2)(problem).factors.R, fused, rtol=1e-8)
+
+
 def test_whole_covariances_solve_the_normal_equations():
     """Of the expected squares, row by row, written out."""
     rng = np.random.default_rng(0)

@@ -65,6 +65,13 @@ def finite(name: str, x: Array) -> None:
         )
 
 
+def _extremes(x: Array) -> tuple[int, int]:
+    """The smallest and the largest number, in one pass if the library has one for both."""
+    xp = compat.array_namespace(x)
+    low, high = x.aminmax() if compat.is_torch_array(x) else (xp.min(x), xp.max(x))
+    return int(low), int(high)
+
+
 def index(value: Any, sizes: tuple[int, ...], name: str = "index") -> tuple[Array, ...]:
     """Return coordinates of entries: one array of integers per mode, of one length, in range."""
     if compat.is_array_api_obj(value) or not isinstance(value, (tuple, list)):
@@ -85,7 +92,7 @@ def index(value: Any, sizes: tuple[int, ...], name: str = "index") -> tuple[Arra
             )
     checked = tuple(xp.astype(i, xp.int64, copy=False) for i in value)
     for k, (i, n) in enumerate(zip(checked, sizes, strict=True)):
-        low, high = (int(xp.min(i)), int(xp.max(i))) if i.shape[0] else (0, 0)
+        low, high = _extremes(i) if i.shape[0] else (0, 0)
         if low < 0 or high >= n:
             raise ValueError(
                 f"{name}[{k}] runs from {low} to {high} but must lie in 0 .. {n - 1} "

@@ -28,6 +28,7 @@ from .shards import DuplicateError, Shard, _Coordinates, boundaries
 from .workers import Work, Workers
 
 Array = Any
+Slot = tuple[Array, Array]
 
 LIMIT = "SCALEDGD_GPU_MEMORY"
 """The environment variable that says how many bytes of a GPU entries may take."""
@@ -35,9 +36,9 @@ WHOLE = 40
 """Bytes per entry, beside four copies of its value, that a fit takes if all are on the GPU."""
 SORTING = 80
 """The same per entry of those that are sorted at a time."""
-PART = 24
+PART = 16
 """The same per entry of a part, while the GPU works on it and the next one comes."""
-WORKING = 0.4
+WORKING = 0.5
 """Share of the room for that; the rest is for parts that stay. Few parts cost the host less."""
 LINE = 2048
 """Bytes that a fit takes for a row or column."""
@@ -101,10 +102,19 @@ class Part(Shard):
     shared: dict[int, Any] = field(default_factory=dict)
     stays: bool = False
 
-    def sent(self, place: Any) -> Part:
-        """Return the part on a device; the copies are under way."""
-        others, y = (x.to(place, non_blocking=True) for x in (self.others, self.y))
-        return replace(self, places=others, y=y)
+    def sent(self, place: Any, slot: Slot | None = None) -> Part:
+        """Return the part on a device, perhaps in a slot; the copies are under way."""
+        if slot is None:
+            there = [x.to(place, non_blocking=True) for x in (self.others, self.y)]
+        else:
+            pairs = zip(slot, (self.others, self.y), strict=True)
+            there = [x[: self.size].copy_(y, non_blocking=True) for x, y in pairs]
+        return replace(self, places=there[0], y=there[1])
+
+    def let_go(self) -> None:
+        """Forget what refers to the part: memory would be freed only when cycles are collected."""
+        for name in ("pattern", "operator"):
+            self.__dict__.pop(name, None)
 
     def kept(self) -> Part:
         """Return the part with its entries on the host."""
@@ -137,7 +147,11 @@ def empty(size: int, dtype: Any) -> Array:
 
 
 class Stream(Workers):
-    """A GPU that parts are sent to, each while it works on the one before."""
+    """A GPU that parts are sent to, each while it works on the one before.
+
+    There are two slots of memory for parts. A copy waits until the work on the part before it in
+    its slot is done. The GPU waits, not the host, which may be many parts ahead.
+    """
 
     threads = 1
 
@@ -145,6 +159,9 @@ class Stream(Workers):
         self.place = place
         cuda: Any = torch.cuda
         self._copies = cuda.Stream(place) if place.type == "cuda" else None
+        self._slots: list[Slot] = []
+        self._free: list[Any] = [None, None]
+        self._next = 0
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
         raise NotImplementedError
@@ -156,30 +173,43 @@ class Stream(Workers):
         self, work: Work, shards: Sequence[Any], own: Sequence[tuple[Any, ...]], *shared: Any
     ) -> list[Any]:
         found: list[Any] = []
-        done, coming = None, self._sent(shards[0])
+        coming = self._sent(shards[0], shards)
         for k, mine in enumerate(own):
-            part, ready = coming
-            if done is not None:
-                done.synchronize()  # so that there are never more than two parts
+            part, slot, ready = coming
             if k + 1 < len(shards):
-                coming = self._sent(shards[k + 1])
-            if ready is not None:
-                torch.cuda.current_stream(self.place).wait_event(ready)
-            found.append(work(part, *mine, *shared))
-            if ready is not None:
-                done = torch.cuda.current_stream(self.place).record_event()
+                coming = self._sent(shards[k + 1], shards)
+            if ready is None:
+                found.append(work(part, *mine, *shared))
+            else:
+                stream = torch.cuda.current_stream(self.place)
+                stream.wait_event(ready)
+                found.append(_apart(work(part, *mine, *shared), self._slots[slot]))
+                self._free[slot] = stream.record_event()
+            if not part.stays:
+                part.let_go()
         return found
 
-    def _sent(self, shard: Part) -> tuple[Part, Any]:
-        """A part on its way, and what happens when it has arrived."""
-        if self._copies is None:
-            return shard.sent(self.place), None
+    def _sent(self, part: Part, all_parts: Sequence[Part]) -> tuple[Part, int, Any]:
+        """A part on its way, its slot, and the event that it has arrived; None if it is there."""
+        if part.stays or self._copies is None:
+            return part if part.stays else part.sent(self.place), 0, None
+        if not self._slots or part.size > self._slots[0][0].shape[0]:
+            self._make_slots(max(int(one.size) for one in all_parts), part.y.dtype)
+        slot, self._next = self._next, 1 - self._next
         with torch.cuda.stream(self._copies):
-            part = shard.sent(self.place)
-        for x in (part.others, part.y):
-            # their memory is not used again before the work on them is done
-            x.record_stream(torch.cuda.current_stream(self.place))
-        return part, self._copies.record_event()
+            if self._free[slot] is not None:
+                self._copies.wait_event(self._free[slot])
+            there = part.sent(self.place, self._slots[slot])
+        return there, slot, self._copies.record_event()
+
+    def _make_slots(self, size: int, dtype: Any) -> None:
+        """Take memory for two parts of some size; larger than before if there was some."""
+        torch.cuda.synchronize(self.place)  # no copy, and no work, is under way
+        self._slots, self._free = [], [None, None]
+        here: Any = {"device": self.place}
+        for _ in range(2):
+            others = torch.empty(size, dtype=torch.int32, **here)
+            self._slots.append((others, torch.empty(size, dtype=dtype, **here)))
 
     def derive(self, work: Work, shards: Sequence[Any], *shared: Any) -> list[Any]:
         def back(part: Part, *arguments: Any) -> Part:
@@ -190,6 +220,18 @@ class Stream(Workers):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _apart(found: Any, slot: Slot) -> Any:
+    """Return results without references to a slot, which the next part overwrites."""
+    if isinstance(found, tuple | list):
+        parts = [_apart(x, slot) for x in found]
+        return type(found)(*parts) if hasattr(found, "_fields") else type(found)(parts)
+    if isinstance(found, torch.Tensor):
+        here = found.untyped_storage().data_ptr()
+        if any(here == x.untyped_storage().data_ptr() for x in slot):
+            return found.clone()
+    return found
 
 
 # ---- observations
@@ -287,7 +329,7 @@ class _Store:
         self._lasts, self._filled = lasts[:-1], begins
         self._together = together
         kinds = torch.int32, torch.int32, data.y.dtype
-        self._own, self._others, self._y = (empty(data.size, dtype) for dtype in kinds)
+        self._all = [empty(data.size, dtype) for dtype in kinds]
 
     def put(self, here: Sequence[Array]) -> None:
         """Store coordinates and values that are on the GPU, each in the piece it belongs to."""
@@ -296,10 +338,11 @@ class _Store:
         piece, order = torch.sort(piece, stable=True)
         lengths = torch.bincount(piece, minlength=len(self._pieces)).tolist()
         first = 0
+        ordered = [(x[order], there) for x, there in zip((own, others, y), self._all, strict=True)]
         for k, length in enumerate(lengths):
-            chosen, at = order[first : first + length], self._filled[k]
-            for x, there in ((own, self._own), (others, self._others), (y, self._y)):
-                there[at : at + length].copy_(x[chosen], non_blocking=True)
+            at = self._filled[k]
+            for x, there in ordered:
+                there[at : at + length].copy_(x[first : first + length], non_blocking=True)
             self._filled[k] += length
             first += length
 
@@ -312,17 +355,17 @@ class _Store:
             starts = [self._sorted(*piece) - begin for piece in pieces]
             last = starts[-1].new_tensor([end - begin])
             shape: Any = self.shape
-            others, y = self._others[begin:end], self._y[begin:end]
+            others, y = (x[begin:end] for x in self._all[1:])
             yield Part(self.mode, first, shape, torch.cat([*starts, last]), others, y)
 
     def _sorted(self, bounds: tuple[int, int], begin: int, end: int) -> Array:
         """Sort a piece; return where each of its slices begins."""
         (first, last), width = bounds, self.shape[1 - self.mode]
-        own, others, y = (x[begin:end].to(self.place) for x in (self._own, self._others, self._y))
+        own, others, y = (x[begin:end].to(self.place, non_blocking=True) for x in self._all)
         key, order = torch.sort((own.to(torch.int64) - first) * width + others, stable=True)
         _refuse_repeated(key, first, width, self.mode)
-        for x, there in ((others, self._others), (y, self._y)):
-            there[begin:end] = x[order]
+        for x, there in zip((others, y), self._all[1:], strict=True):
+            there[begin:end].copy_(x[order], non_blocking=True)
         return begin + torch.searchsorted(
             key, width * torch.arange(last - first, device=key.device)
         )

@@ -81,6 +81,8 @@ class Joint:
     least : int
         Minimum number of columns that a fit with full covariances starts with, a few more than the
         rank, which help it to converge.
+    rounds : int
+        Power iterations of the start.
     """
 
     rank: int
@@ -91,6 +93,7 @@ class Joint:
     fine: float = 2e-4
     steady: int = 3
     least: int = 14
+    rounds: int = 0
 
     def method(self, data: Observations) -> Variational:
         """Return the method in the form that suits the data."""
@@ -112,7 +115,8 @@ class Joint:
             # one component per column would explain all of their errors
             room = min(data.shape) - (0 if self.freedom is None else 2)
             rank = max(rank, min(max(rank + 4, self.least), room))
-        return joint(rank, self.share, start=start, variance=variance)(problem)
+        begin = joint(rank, self.share, start=start, variance=variance, rounds=self.rounds)
+        return begin(problem)
 
 
 def robust_variance(data: Observations, start: Bordered) -> float:

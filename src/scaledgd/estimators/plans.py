@@ -44,7 +44,10 @@ WORTH = 200_000_000
 FEW_SWEEPS = 12
 """Sweeps after which candidates are compared otherwise; the fit takes twice as many."""
 
-BRIEF = 8
+ROUNDS = 2
+"""Power iterations of a start that only a few sweeps follow."""
+
+BRIEF = 5
 """Sweeps after which offsets and scales are compared on a part of a table, for a given rank."""
 
 SETTLED = 1e-3
@@ -155,10 +158,10 @@ class Plan:
             sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
             # sums over many entries hardly fluctuate
             steady = how.steady if quick else STEADY
-            return replace(how, sweeps=sweeps, fine=SETTLED, steady=steady)
+            return replace(how, sweeps=sweeps, fine=SETTLED, steady=steady, rounds=ROUNDS)
         if quick:
-            sweeps = BRIEF if self.brief else SWEEPS
-            return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK)
+            sweeps, rounds = (BRIEF, ROUNDS) if self.brief else (SWEEPS, 0)
+            return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK, rounds=rounds)
         sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))
         return replace(how, sweeps=sweeps)
 

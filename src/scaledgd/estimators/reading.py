@@ -332,9 +332,11 @@ def read_entries(index: Any, values: Any, shape: Any) -> tuple[LocalObservations
         values = values.detach()
         xp = array_namespace(values)
         kind = Kind("torch", _floating(values), None, False)
-        y = xp.astype(values, kind.dtype)
         if values.is_pinned():  # which asks for a fit on a GPU
-            y = y.pin_memory()
+            y = xp.empty(values.shape, dtype=kind.dtype, pin_memory=True)
+            y.copy_(values)
+        else:
+            y = xp.astype(values, kind.dtype)
     else:
         given = numeric("values", values)
         kind, y = Kind("sparse", given.dtype, None, False), given.copy()

@@ -13,13 +13,13 @@ from array_api_compat import device
 from .. import checks
 from ..factors import Bordered, LowRank
 from ..initialize import Seed
-from ..linalg import blank, epsilon, is_complex, smallest
+from ..linalg import blank, epsilon, gram, is_complex, like, smallest, to_host, whitening
 from ..namespaces import array_namespace
 from ..problems import Observed, Problem
 from ..state import Found, State
 from . import diagonal, full
 from .noise import column_noise, entry_noise, noise_of, one_noise
-from .posterior import Posterior, Rows, not_negative
+from .posterior import Posterior, Rows, not_negative, products
 
 Array = Any
 
@@ -175,6 +175,7 @@ def joint(
     *,
     start: Rows | None = None,
     variance: float | None = None,
+    rounds: int = 0,
     rng: Seed = 0,
 ) -> Callable[[Problem], State]:
     """Return a start for `Variational`: random factors of the full rank, and their priors.
@@ -194,6 +195,9 @@ def joint(
     variance : float, optional
         The variance of the low-rank part and the noise together; by default the mean square of the
         residual of the offsets of `start`.
+    rounds : int
+        Power iterations that turn the random directions towards those of the data, of observed
+        entries only. Each takes less time than a sweep of the method, and saves one.
     rng : int or numpy.random.Generator
 
     Returns
@@ -242,6 +246,8 @@ def joint(
             _columns(R, r, random(R.shape[0], math.sqrt(each))),
         )
         F = offsets.with_blocks(blocks)
+        if rounds:
+            F = _nearer(problem, F, rank, rounds)
         first = Posterior.first(F, (1 - share) * left)
         # offsets may be as large as the data
         prior = tuple(
@@ -253,6 +259,37 @@ def joint(
         return problem.linearize(F).remembering(replace(first, prior=prior))
 
     return begin
+
+
+def _nearer(problem: Problem, F: Rows, rank: int, rounds: int) -> Rows:
+    """Return factors, of which L is zero, with R after power iterations of the residual.
+
+    Products with the residual are divided by the numbers of entries, or the rows and columns with
+    the most entries would be all that matters. Directions that rounding hides stay random.
+    """
+    if not isinstance(problem, Observed):
+        raise TypeError("rounds of the start need an Observed problem")
+    (L, R), operator, y = F.blocks, problem.operator, problem.y
+    xp, coverage = array_namespace(L), operator.coverage(None, y)
+    counts = [products(coverage, k, xp.ones_like(B[:, :1])) for k, B in enumerate((R, L))]
+    counts = [xp.where(n > 0, n, xp.ones_like(n)) for n in counts]
+
+    def mean(G: Rows, k: int) -> Array:
+        """Orthogonal columns of the size of R, from the products with block 1 − k."""
+        if operator.fuses(G, y):
+            sums = operator.squares_and_gradient(G, y, k)[1][:, :rank]
+        else:
+            sums = products(problem.linearize(G).view.ambient(), k, G.blocks[1 - k][:, :rank])
+        V = sums / counts[k]
+        return V @ (size * like(whitening(to_host(gram(V))), V))
+
+    size = xp.sqrt(xp.linalg.trace(gram(R[:, :rank])) / rank)
+    for _ in range(rounds):
+        U = mean(F, 0)
+        V = mean(F.with_blocks((_columns(L, rank, U), _columns(R, rank, blank(R, rank)))), 1)
+        lost = xp.sum(V * V, axis=0) < 0.5 * size * size
+        F = F.with_blocks((L, _columns(R, rank, xp.where(lost, F.blocks[1][:, :rank], V))))
+    return F
 
 
 def _columns(B: Array, r: int, fresh: Array) -> Array:

@@ -616,7 +616,8 @@ class SortedPattern(GpuPattern):
 
     def ones(self, like: Array) -> Array:
         if like.dtype not in self._ones:
-            self._ones[like.dtype] = like.new_ones(self._entries[self.lead].others[0].shape[0])
+            count = self._entries[self.lead].others[0].shape[0]
+            self._ones[like.dtype] = like.new_ones(1).expand(count)  # takes no memory
         return self._ones[like.dtype]
 
 
