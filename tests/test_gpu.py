@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import warnings
 import weakref
 from typing import Any
 
@@ -28,6 +29,8 @@ from scaledgd.kernels import Contracted, Rows, RowSystem, UnsureRows  # noqa: E4
 from scaledgd.kernels.generic import Generic  # noqa: E402
 from scaledgd.kernels.gpu import sorting  # noqa: E402
 from scaledgd.kernels.gpu.backend import Gpu  # noqa: E402
+from scaledgd.linalg import careful  # noqa: E402
+from scaledgd.variational.posterior import HOLD  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -164,6 +167,29 @@ def test_updates_pass_over_what_is_not_kept(mode: int) -> None:
         close(a, b, 1e-12)
 
 
+def test_systems_that_single_precision_cannot_invert_are_solved_with_care() -> None:
+    rng, r = np.random.default_rng(3), 40
+    index = entries(rng, SHAPE)
+    y = rng.standard_normal(len(index[0]))
+    M = rng.standard_normal((SHAPE[1], 1)) + 1e-4 * rng.standard_normal((SHAPE[1], r))
+    x, ridge = rng.standard_normal((SHAPE[0], r)), np.full(r, 1e-5)
+    x, y, M = (z.astype(np.float32).astype(float) for z in (x, y, M))
+    expected = updated(index, UnsureRows(M, 0 * M, ridge, 0.3, 0), x, y, None)[0] @ M.T
+    single = [given(z.astype(np.float32)) for z in (M, 0 * M, ridge)]
+    pattern, there = Gpu().pattern(given(index), SHAPE), UnsureRows(*single, 0.3, 0)
+    start = [given(z.astype(np.float32)) for z in (x, y)]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hasty = plain(pattern.update_rows(there, *start).solved)
+    with careful():
+        found = pattern.update_rows(there, *start)
+    assert found.solved.dtype == torch.float32
+    # what a solution predicts is determined, though single numbers hardly are
+    size = np.abs(expected).max()
+    assert np.abs(plain(found.solved) @ M.T - expected).max() < 1e-2 * size
+    assert not np.abs(hasty @ M.T - expected).max() < 0.1 * size
+
+
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("ridge", ["none", "one", "each"])
@@ -195,6 +221,29 @@ def test_steps_of_rows_are_those_of_the_reference(ridge: str, dtype: Any, mode: 
     ):
         close(a, b, tolerance)
         close(a, c, tolerance)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_column_that_has_vanished_does_not_spoil_the_others(parallel: bool) -> None:
+    """Its ridge is huge, and so is what single precision would make of it in other units."""
+    rng, shape, q = np.random.default_rng(4), (6, 7), 3
+    index = entries(rng, shape, 0.9)
+    y = rng.standard_normal(len(index[0]))
+    M = rng.standard_normal((shape[1], q))
+    M[:, 2] *= 1e-14
+    if parallel:  # so that columns are mixed, instead of scaled alone
+        M[:, 1] = M[:, 0] * (1 + 1e-6 * M[:, 1])
+    held = np.array([0.5, 0.5, HOLD])
+    x = np.zeros((shape[0], q))
+    x[:, :2] = rng.standard_normal((shape[0], 2))
+    expected = np.zeros((shape[0], q))
+    for i in range(shape[0]):
+        V, target = M[index[1][index[0] == i], :2], y[index[0] == i]
+        expected[i, :2] = np.linalg.solve(V.T @ V + 0.5 * np.eye(2), V.T @ target)
+    single = [given(z.astype(np.float32)) for z in (x, y, M, held)]
+    there = RowSystem(Rows(single[2], 1), 0, single[3], False)
+    found = Gpu().pattern(given(index), shape).step_rows(there, *single[:2])[0]
+    close(expected @ M.T, (x - plain(found)) @ M.T, 1e-3)
 
 
 @pytest.mark.parametrize("ranks", [(3, 2, 2), (2, 1, 2), (1, 1, 1)])

@@ -83,7 +83,7 @@ def test_power_iterations_keep_all_directions(name):
     assert R.dtype == np.float32
     values = np.linalg.svd(R)[1]
     assert values[-1] > 0.2 * values[0]
-    assert outside(R, np.ones((60, 1))) < 0.02
+    assert outside(R, np.ones((60, 1))) < 0.1
 
 
 def test_power_iterations_need_no_fused_pass(monkeypatch):

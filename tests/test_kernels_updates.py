@@ -8,6 +8,7 @@ import pytest
 import scaledgd as sg
 from scaledgd.kernels import Rows, RowSystem, UnsureRows, cpp
 from scaledgd.kernels.generic import Generic
+from scaledgd.variational.posterior import HOLD
 
 pytestmark = pytest.mark.skipif(not cpp.AVAILABLE, reason="built without a compiler")
 
@@ -283,3 +284,37 @@ def test_factors_whose_squares_vanish_beside_each_other_have_sizes():
     tiny = 1e-100 * np.eye(5, 2)
     found = cpp.sizes_of(tiny.T @ tiny, np.zeros(2))
     assert np.allclose(found, 1e-200, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("each", [False, True])
+def test_a_column_that_its_ridge_holds_at_zero_does_not_hold_the_others(dtype, parallel, each):
+    """In coordinates that mix columns, rounding times a huge ridge would."""
+    rng = np.random.default_rng(4)
+    index = np.nonzero(rng.random(SHAPE) < 0.5)
+    y = rng.standard_normal(len(index[0]))
+    M = rng.standard_normal((SHAPE[1], 3))
+    M[:, 2] *= 1e-14
+    if parallel:
+        M[:, 1] = M[:, 0] * (1 + 1e-6 * M[:, 1])
+    x = np.concatenate([rng.standard_normal((SHAPE[0], 2)), np.zeros((SHAPE[0], 1))], axis=1)
+    expected = np.zeros_like(x)
+    for i in range(SHAPE[0]):
+        V = M[index[1][index[0] == i], :2]
+        expected[i, :2] = np.linalg.solve(V.T @ V + 0.5 * np.eye(2), V.T @ y[index[0] == i])
+    ridge = np.array([0.5, 0.5, HOLD]) * np.ones((SHAPE[0], 1) if each else 1)
+    x, y, ridge, vectors = (z.astype(dtype) for z in (x, y, ridge, M))
+    system = RowSystem(Rows(vectors, 1), 0, ridge)
+    tolerance = 1e-8 if dtype is np.float64 else 1e-4
+    for backend in (cpp.Cpp(), Generic()):
+        pattern = backend.pattern(index, SHAPE)
+        residual = pattern.residual((x, vectors)) - y
+        gradient = pattern.contract(residual, (x, vectors), 0) + ridge * x
+        steps = [pattern.solve_rows(system, gradient, None)[0]]
+        if pattern.steps(system, None, x, y):
+            steps.append(pattern.step_rows(system, x, y)[0])
+        assert len(steps) == 1 + isinstance(backend, cpp.Cpp)
+        for step in steps:
+            off = (np.float64(x - step) - expected) @ M.T
+            assert np.abs(off).max() < tolerance * np.abs(expected @ M.T).max()

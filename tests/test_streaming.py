@@ -70,8 +70,8 @@ def apart(a: Any, b: Any) -> float:
         (torch.float64, {"rank": 2}),
         (torch.float32, {"rank": 2}),
         # later iterates amplify the rounding in columns that vanish
-        (torch.float64, {"rank": "auto", "max_iter": 8}),
-        (torch.float32, {"rank": "auto", "max_iter": 8}),
+        (torch.float64, {"rank": "auto", "max_iter": 5}),
+        (torch.float32, {"rank": "auto", "max_iter": 5}),
         (torch.float64, {"rank": 2, "center": "both", "scale": "columns"}),
         (torch.float64, {"rank": 2, "ridge": 0.1}),
         (torch.float32, {"rank": 2, "non_negative": True}),

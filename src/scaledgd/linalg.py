@@ -170,13 +170,19 @@ def careful() -> Iterator[None]:
     """Check for singular matrices in a `with` block, even if that makes a device wait.
 
     Otherwise `inverse` and `whitening` of singular matrices are NaN for libraries whose arrays may
-    be on a device; `solve` then repeats the step with these checks.
+    be on a device; `solve` then repeats the step with these checks. Kernels of a device compute
+    small systems in double precision meanwhile.
     """
     token = _careful.set(True)
     try:
         yield
     finally:
         _careful.reset(token)
+
+
+def being_careful() -> bool:
+    """Whether a step is repeated with checks."""
+    return _careful.get()
 
 
 def _unchecked(G: Array, name: str) -> Callable[..., Any] | None:

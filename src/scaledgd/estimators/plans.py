@@ -47,10 +47,13 @@ FEW_SWEEPS = 12
 ROUNDS = 2
 """Power iterations of a start that only a few sweeps follow."""
 
+NEARBY = 0.95
+"""Initial share of the variance that is not noise after these, in the fit of a large table."""
+
 BRIEF = 5
 """Sweeps after which offsets and scales are compared on a part of a table, for a given rank."""
 
-SETTLED = 1e-3
+SETTLED = 2e-3
 """Relative change of the noise that ends the fit of a large table."""
 
 STEADY = 2
@@ -158,7 +161,8 @@ class Plan:
             sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
             # sums over many entries hardly fluctuate
             steady = how.steady if quick else STEADY
-            return replace(how, sweeps=sweeps, fine=SETTLED, steady=steady, rounds=ROUNDS)
+            how = replace(how, share=NEARBY, rounds=ROUNDS)
+            return replace(how, sweeps=sweeps, fine=SETTLED, steady=steady)
         if quick:
             sweeps, rounds = (BRIEF, ROUNDS) if self.brief else (SWEEPS, 0)
             return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK, rounds=rounds)

@@ -27,6 +27,7 @@ from .design import (
     UnsureRows,
     WholeRows,
     WholeUpdate,
+    decoupled,
     sizes_of,
 )
 from .entries import Grid, Pattern, jitter
@@ -143,7 +144,7 @@ class _Systems:
     """The small systems of the rows of one mode, in orthonormal coordinates."""
 
     def __init__(self, system: RowSystem) -> None:
-        G = system.design.gram()
+        G = decoupled(system.design.gram(), system.ridge)
         self.T = whitening(G)
         self.back = G @ self.T  # x · v = (x back) · (v T)
         self.design: Any = system.design.transformed(self.T)

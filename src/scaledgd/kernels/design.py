@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from array_api_compat import array_namespace
 
-from ..linalg import adjoint, conj, gram, mode_product, unfold
+from ..linalg import adjoint, conj, epsilon, gram, identity, mode_product, unfold
 
 Array = Any
 Index = tuple[Array, ...]
@@ -312,6 +312,30 @@ class RowSolution(NamedTuple):
     diagonal: Array = None
     total: Array = None
     squares: tuple[float, float] | None = None
+
+
+def decoupled(G: Array, ridge: Array | None) -> Array:
+    """Return a Gram matrix without its products with columns that the ridge holds at zero.
+
+    In coordinates that mix such a column with others, rounding would hold these, too.
+
+    Parameters
+    ----------
+    G : array of shape (q, q)
+    ridge : array of shape (q,) or (n, q), optional
+    """
+    if ridge is None or not G.shape[0]:
+        return G
+    xp = array_namespace(G)
+    sizes, nothing = xp.real(xp.linalg.diagonal(G)), xp.zeros_like(G)
+    held = ridge if ridge.ndim == 1 else xp.min(ridge, axis=0)
+    free = ~(epsilon(G) * held > sizes)  # NaN stays
+    if isinstance(G, np.ndarray) and free.all():  # a device would have to wait for this
+        return G
+    largest = xp.max(xp.where(free, sizes, xp.zeros_like(sizes)))
+    largest = xp.where(largest > 0, largest, xp.ones_like(largest))
+    alone = identity(G.shape[0], like=G) * xp.where(free, nothing[0, :], largest + nothing[0, :])
+    return xp.where(free[:, None] & free[None, :], G, nothing) + alone
 
 
 def sizes_of(G: Array, ridge: Array) -> Array | None:

@@ -34,6 +34,7 @@ from .design import (
     UnsureRows,
     WholeRows,
     WholeUpdate,
+    decoupled,
     kronecker,
 )
 
@@ -159,7 +160,7 @@ class RowSystems:
         RowSolution
         """
         xp = array_namespace(target)
-        T = whitening(system.design.gram())
+        T = whitening(decoupled(system.design.gram(), system.ridge))
         target, design = target @ T, system.design.transformed(conj(T))
         n, q = target.shape
         ridge, solved, diagonals = system.ridge, [], []

@@ -265,14 +265,15 @@ def _nearer(problem: Problem, F: Rows, rank: int, rounds: int) -> Rows:
     """Return factors, of which L is zero, with R after power iterations of the residual.
 
     Products with the residual are divided by the numbers of entries, or the rows and columns with
-    the most entries would be all that matters. Directions that rounding hides stay random.
+    the most entries would be all that matters; those with few entries, of which products are mostly
+    noise, are kept small. Directions that rounding hides stay random.
     """
     if not isinstance(problem, Observed):
         raise TypeError("rounds of the start need an Observed problem")
     (L, R), operator, y = F.blocks, problem.operator, problem.y
     xp, coverage = array_namespace(L), operator.coverage(None, y)
     counts = [products(coverage, k, xp.ones_like(B[:, :1])) for k, B in enumerate((R, L))]
-    counts = [xp.where(n > 0, n, xp.ones_like(n)) for n in counts]
+    counts = [n + xp.mean(n) for n in counts]
 
     def mean(G: Rows, k: int) -> Array:
         """Orthogonal columns of the size of R, from the products with block 1 − k."""

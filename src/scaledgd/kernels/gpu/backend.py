@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import triton
 
-from ...linalg import like, mode_product, to_host, whitening
+from ...linalg import being_careful, like, mode_product, to_host, whitening
 from ..arranged import ArrangedPattern
 from ..design import (
     Contracted,
@@ -20,6 +21,7 @@ from ..design import (
     RowUpdate,
     Sums,
     UnsureRows,
+    decoupled,
     sizes_of,
 )
 from ..entries import Pattern, jitter
@@ -437,6 +439,8 @@ class GpuPattern(ArrangedPattern):
         kept: Array | None = None,
     ) -> RowUpdate | None:
         M, own, given, mode = system.M, system.own, system.given, system.mode
+        if M.dtype == torch.float32 and being_careful():
+            return self._update_in_double(system, x, y, root, kept)
         r, q = system.variance.shape[1], M.shape[1]
         arrays = x, y, M, system.ridge, own, given, root
         if len(self.shape) != 2 or not suits(*arrays) or q > r + 1:
@@ -502,6 +506,19 @@ class GpuPattern(ArrangedPattern):
         moments = torch.sum(solved * solved + variance, dim=0, dtype=torch.float64)
         sums = Sums(*torch.sum(numbers, dim=0, dtype=torch.float64))
         return RowUpdate(solved, variance, total.to(M.dtype), moments.to(M.dtype), sums)
+
+    def _update_in_double(
+        self, system: UnsureRows, x: Array, y: Array, root: Array | None, kept: Array | None
+    ) -> RowUpdate | None:
+        """Return `update_rows` of systems that single precision cannot invert."""
+        names = "M", "variance", "ridge", "own", "given"
+        arrays: dict[str, Any] = {name: _double(getattr(system, name)) for name in names}
+        wide = replace(system, **arrays)
+        found = self.update_rows(wide, _double(x), _double(y), _double(root), kept)
+        if found is None:
+            return None
+        solved, variance, total, moments = (z.to(torch.float32) for z in found[:4])
+        return RowUpdate(solved, variance, total, moments, found.sums)
 
     def steps(self, system: RowSystem, root: Array | None, *arrays: Array | None) -> bool:
         design = system.design
@@ -631,14 +648,17 @@ def _coordinates(G: Array, ridge: Array | None) -> tuple[Array, Array, bool]:
     r = G.shape[0]
     held = torch.zeros_like(G[:1]) if ridge is None else torch.amin(ridge.reshape(-1, r), 0)[None]
     read = to_host(torch.cat([G, held]))  # small, and a device would wait for decompositions anyway
-    known, least = read[:r], read[r]
+    known, least = decoupled(read[:r], read[r]), read[r]
     sizes = sizes_of(known, 0 * least)
-    if sizes is None or np.min(least / sizes) < jitter(G):
-        T = like(whitening(known), G)
-        return T, G @ T, False
-    root = np.sqrt(sizes)
-    both = like(np.concatenate([np.diag(1 / root), np.diag(root)]).astype(known.dtype), G)
-    return both[:r], both[r:], True
+    scaled = sizes is not None and bool(np.min(least / sizes) >= jitter(G))
+    T = np.diag(1 / np.sqrt(np.diagonal(known))) if scaled else whitening(known)
+    back = np.diag(np.sqrt(np.diagonal(known))) if scaled else known @ T
+    both = like(np.concatenate([T, back]).astype(known.dtype), G)
+    return both[:r], both[r:], scaled
+
+
+def _double(x: Array | None) -> Array | None:
+    return None if x is None else x.to(torch.float64)
 
 
 def _with(root: Array | None, kept: Array | None, dtype: Any) -> Array | None:
