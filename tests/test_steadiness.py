@@ -46,16 +46,17 @@ def test_the_variance_is_that_of_the_jackknife():
 @pytest.mark.parametrize("scale", [1.0, 1e150, 1e-150])
 def test_estimates_that_vary_like_the_data_are_unsteady(robust, scale):
     data = entries(scale * holed((60, 30), 0.4))
+    accepted = data if robust else None
 
     def fit(change):
         return lambda index: scale * change * np.ones(len(index[0]))
 
     for change, expected in ((0.42, False), (0.52, True), (np.nan, True)):
         part = Part(fit(change), 9.0)  # variances of 1.6 and 2.4
-        assert unsteady(fit(0.0), data, [part], robust) is expected
-    assert not unsteady(fit(0.0), data, [], robust)
+        assert unsteady(fit(0.0), data, [part], accepted) is expected
+    assert not unsteady(fit(0.0), data, [], accepted)
     half = [Part(fit(0.6), 9.0), Part(fit(0.0), 9.0)]
-    assert not unsteady(fit(0.0), data, half, robust)  # a mean of parts
+    assert not unsteady(fit(0.0), data, half, accepted)  # a mean of parts
 
 
 def test_small_columns_count_as_much_as_large_ones():
@@ -67,8 +68,8 @@ def test_small_columns_count_as_much_as_large_ones():
         return lambda index: np.where((index[1] < 5) == small, change, 0.0)
 
     zero = off_by(0.0, True)
-    assert unsteady(zero, data, [Part(off_by(1e-3, True), 9.0)], False)
-    assert not unsteady(zero, data, [Part(off_by(1e-3, False), 9.0)], False)
+    assert unsteady(zero, data, [Part(off_by(1e-3, True), 9.0)])
+    assert not unsteady(zero, data, [Part(off_by(1e-3, False), 9.0)])
 
 
 @pytest.mark.parametrize("shape", [(12, 10), (300, 200), (9, 8, 7), (3000, 2000)])
@@ -108,10 +109,10 @@ def test_fits_leave_parts_that_agree_with_them(estimator, shape, monkeypatch):
     X[rng.random(shape) < 0.3] = np.nan
     seen = []
 
-    def spy(values, data, parts, robust):
+    def spy(values, data, parts, accepted):
         index = np.nonzero(np.isnan(X))
         seen.extend(part.values(index) - values(index) for part in parts)
-        return unsteady(values, data, parts, robust)
+        return unsteady(values, data, parts, accepted)
 
     monkeypatch.setattr("scaledgd.estimators.entrywise.unsteady", spy)
     with warnings.catch_warnings():
@@ -132,6 +133,37 @@ def test_a_fit_that_follows_few_entries_is_unsteady():
         model.fit(data.given)
     assert any("left out" in why for why in model.diagnostics_)
     assert "left out" in model.rank_path_[-1]["why"]
+
+
+def test_a_robust_fit_in_time_that_follows_gross_errors_is_unsteady():
+    # a component consists of gross errors of two columns
+    options = {"smooth": "columns", "random_state": 0}
+    recipe = Recipe("RobustPCA", options, 418504149, (25, 71), rank=8, decay=1.0, pattern="blocks")
+    recipe = replace(recipe, noise=0.00018855638032914677, offset=1.9639086471122653)
+    recipe = replace(recipe, spread=2.349185017422617, seen=0.8304949662897347)
+    recipe = replace(recipe, outliers=0.0647313639566625)
+    model = sg.RobustPCA(**options)
+    with pytest.warns(DataWarning, match="if some of the entries are left out"):
+        model.fit(made(recipe).given)
+
+
+def test_units_of_columns_are_those_of_accepted_entries():
+    # most entries of a column hardly vary, but its peaks are no errors
+    X = holed((100, 8), 0.2)
+    X[:, 0] *= np.where(np.arange(100) % 4 == 0, 1.0, 1e-6)
+    data = entries(X)
+    change = Part(lambda index: 0.2 * np.ones(len(index[0])), 1.0)
+    assert not unsteady(lambda index: np.zeros(len(index[0])), data, [change], data)
+
+
+def test_entries_are_left_out_by_their_coordinates():
+    X = holed((20, 10), 0.3)
+    wrong = np.nonzero(np.nan_to_num(X) > 1)
+    for data in (entries(X), LocalObservations(None, np.nan_to_num(X), X.shape)):
+        rest = data.without(wrong)
+        assert rest.size == data.size - len(wrong[0])
+        assert float(rest.flat.max()) <= 1
+        assert data.without(data.coordinates) is data
 
 
 def test_time_that_is_up_leaves_a_fit_unproven(clock):

@@ -199,6 +199,9 @@ FAR = 3.0
 SAMPLE = 1000
 """Number of entries whose estimates are compared with the range of the data."""
 
+MANY = 1_000_000
+"""Number of entries above which gross errors may count as part of that range."""
+
 FEW_OUTSIDE = 0.005
 """Share of estimates that may be far outside the range of the data."""
 
@@ -213,6 +216,8 @@ def far_outside(model: Any) -> list[str]:
     data = model._model.observations
     if not isinstance(data, LocalObservations) or not data.size:
         return []
+    if hasattr(model, "outliers_") and data.size <= MANY:
+        data = data.without(model.outliers_.coords)
     xp, rng = array_namespace(data.y), np.random.default_rng(0)
     places = (rng.integers(n, size=SAMPLE) for n in data.shape)
     index = tuple(xp.asarray(i, device=device(data.y)) for i in places)

@@ -134,7 +134,10 @@ class EntrywiseEstimator(LowRankEstimator):
     def _unsteady(self, model: Any, data: Any, parts: list[Part]) -> bool:
         if not isinstance(data, LocalObservations) or reproduces(model):
             return False
-        return unsteady(model.low_rank_at, data, parts, self._outliers() is not None)
+        accepted = None
+        if self._outliers() is not None:
+            accepted = data.without(model.published["outliers_"].coords)
+        return unsteady(model.low_rank_at, data, parts, accepted)
 
     def _same_library(self, data: LocalObservations) -> None:
         if not same_library(data, self._model.observations):

@@ -235,6 +235,17 @@ class LocalObservations(Observations):
             weight = xp.take(xp.reshape(self.weight, (-1,)), chosen)
         return LocalObservations(index, xp.take(self.flat, chosen), self.shape, weight, self.stamps)
 
+    def without(self, places: Index) -> LocalObservations:
+        """Return the entries without those at some coordinates; all, if none would be left."""
+        flat = (
+            np.ravel_multi_index(tuple(map(host, i)), self.shape)
+            for i in (self.coordinates, places)
+        )
+        keep = np.flatnonzero(~np.isin(*flat))
+        if not len(keep) or len(keep) == self.size:
+            return self
+        return self.some(array_namespace(self.y).asarray(keep, device=device(self.y)))
+
     def split(
         self, fraction: float, seed: int, parts: int = 1
     ) -> list[tuple[LocalObservations, LocalObservations]]:

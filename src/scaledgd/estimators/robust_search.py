@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -102,8 +103,8 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
             session.shared.parts = []
             return exact
         found, part = part.of_small_rank(session, data, found, wishes, seed)
+    session.shared.parts = part.all
     timed = part.in_time(session, data, found, modes[0]) if modes else None
-    session.shared.parts = part.all if timed is None else []
     if timed is not None:
         return timed
     if part.against == DOUBT and _by_columns(wishes):
@@ -122,13 +123,28 @@ def _plain(
     """The fit, before it is judged."""
     if not _by_columns(wishes) or not whole_covariances(data, most):
         return _by_rejection(session, data, wishes.plain, wishes, seed)[0]
-    if wishes.rank is not None and wishes.allow("none"):
-        outcome = session.outcome.copy()
-        found, exact = _by_rejection(session, data, wishes.plain, wishes, seed)
-        if exact:
-            return found
-        session.outcome.become(outcome)
-    return _by_student(session, data, wishes, most, seed)
+    if wishes.rank is None or not wishes.allow("none"):
+        return _by_student(session, data, wishes, most, seed)
+    before = session.outcome.copy()
+    found, exact = _by_rejection(session, data, wishes.plain, wishes, seed)
+    if exact or session.out_of_time:
+        return found
+    outcome = session.outcome.copy()
+    session.outcome.become(before)
+    other = _by_student(session, data, wishes, most, seed)
+    # heavy-tailed noise may begin astray
+    unit, free = robust_column_units(data).scale, degrees(wishes.rank, data.shape)
+    if _explained(data, found, unit) <= _explained(data, other, unit) + free:
+        return other
+    session.outcome.become(outcome)
+    return found
+
+
+def _explained(data: LocalObservations, found: TableFit, unit: Array) -> float:
+    """The log-likelihood of all entries, in units of the columns."""
+    values = found.values(data.coordinates)
+    xp = array_namespace(values)
+    return cauchy((values - data.flat) / xp.take(unit, data.coordinates[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,18 +263,17 @@ class _Part:
         rank, part = best
         if not rank or session.out_of_time:
             return whole, self
-        return _plain(session, data, replace(wishes, rank=rank), rank, seed), part
+        found = _plain(session, data, replace(wishes, rank=rank), rank, seed)
+        trail = [{"rank": rank, "why": "predicts held-out entries better than larger ranks"}]
+        return replace(found, reading=replace(found.reading, trail=trail)), part
 
     def explained(self, data: LocalObservations, found: TableFit) -> float:
-        """The log-likelihood of all entries, in units of the columns."""
-        values = found.values(data.coordinates)
-        xp = array_namespace(values)
-        return cauchy((values - data.flat) / xp.take(self.unit, data.coordinates[1]))
+        return _explained(data, found, self.unit)
 
     def in_time(
         self, session: Session, data: LocalObservations, whole: TableFit, mode: int
     ) -> TableFit | None:
-        """Return a fit in time, if it predicts better."""
+        """Return a fit in time, if it predicts better. The one of most entries judges it."""
         rank, limit = table_factors(whole.state).rank, MULTIPLE
         usable = (_has_posterior(fit) for fit in (self.found, whole))
         if not all(usable) or not 0 < rank <= largest_rank(data, mode):
@@ -269,6 +284,8 @@ class _Part:
         first = self.errors[: errors.shape[0]]
         if session.out_of_time or not better(errors, first):
             return None
+        # entries that are left out leave gaps in time, so estimates change more than by chance
+        session.shared.parts = [Part(partial(reading.values, timed), 1.0)]
         against = objection(errors, self.medians[: errors.shape[0]])
         reading, state, scaled = _without_offsets(whole, data)
         timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)

@@ -78,7 +78,10 @@ def reproduces(model: Any) -> bool:
 
 
 def unsteady(
-    values: Callable[[Index], Array], data: LocalObservations, parts: list[Part], robust: bool
+    values: Callable[[Index], Array],
+    data: LocalObservations,
+    parts: list[Part],
+    accepted: LocalObservations | None = None,
 ) -> bool:
     """Return whether the estimates vary as much as the data if some entries are left out.
 
@@ -89,16 +92,16 @@ def unsteady(
     data : LocalObservations
     parts : list of Part
         Fits to most of the entries.
-    robust : bool
-        Whether some entries are grossly wrong, so that all estimates count, not only those of
-        missing entries.
+    accepted : LocalObservations, optional
+        The entries that are not gross errors, if there may be some. All estimates count then, not
+        only those of missing entries.
     """
     if not parts or not data.size:
         return False
-    places, size = _places(data, robust), data.magnitude()
+    places, size = _places(data, accepted is not None), data.magnitude()
     xp, there = array_namespace(data.y), device(data.y)
     index = tuple(xp.asarray(i, device=there) for i in places)
-    unit = host(own_units(data, len(data.shape) - 1, robust))[places[-1]] / size
+    unit = host(_units(data, accepted))[places[-1]] / size
     estimates = host(values(index)) / size
     squares = np.zeros(len(unit))
     for part in parts:
@@ -107,6 +110,18 @@ def unsteady(
     # in the units of the data, and in those of columns, which may be much smaller
     plain, own = np.mean(squares) / np.mean(unit**2), np.mean(squares / unit**2)
     return bool(not max(plain, own) <= LIMIT)
+
+
+def _units(data: LocalObservations, accepted: LocalObservations | None) -> Array:
+    """Deviations of columns; with gross errors, of most of their entries or of accepted ones.
+
+    A column that hardly varies but for some peaks has the deviation of these, if they are accepted.
+    """
+    last = len(data.shape) - 1
+    if accepted is None:
+        return own_units(data, last)
+    most, known = own_units(data, last, robust=True), own_units(accepted, last)
+    return array_namespace(most).where(most > known, most, known)
 
 
 def _places(data: LocalObservations, everywhere: bool) -> tuple[np.ndarray[Any, Any], ...]:
