@@ -137,7 +137,9 @@ class EntrywiseEstimator(LowRankEstimator):
         accepted = None
         if self._outliers() is not None:
             accepted = data.without(model.published["outliers_"].coords)
-        return unsteady(model.low_rank_at, data, parts, accepted)
+        # constant slices are constant whatever was left out
+        fits = [replace(part, levels=model.all_levels) for part in parts]
+        return unsteady(model.low_rank_at, data, fits, accepted)
 
     def _same_library(self, data: LocalObservations) -> None:
         if not same_library(data, self._model.observations):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from .constants import Levels, levelled
 from .local_observations import LocalObservations
 from .packing import host
 from .tucker import PLENTY, degrees
@@ -47,22 +48,29 @@ class Part:
 
     Attributes
     ----------
-    values : callable
+    estimates : callable
         Returns its estimates at coordinates, in the units of the data.
     ratio : float
         The number of its entries, divided by the number of those left out.
+    levels : tuple of arrays or None, one per mode
+        The values of constant slices, which replace these estimates.
     """
 
-    values: Callable[[Index], Array]
+    estimates: Callable[[Index], Array]
     ratio: float
+    levels: Levels = ()
+
+    def values(self, index: Index) -> Array:
+        """Return the estimates at coordinates."""
+        return levelled(self.estimates(index), self.levels, index)
 
     @classmethod
     def of(
-        cls, pair: tuple[LocalObservations, LocalObservations], values: Callable[[Index], Array]
+        cls, pair: tuple[LocalObservations, LocalObservations], estimates: Callable[[Index], Array]
     ) -> Part:
         """Return the fit to the first of a pair of observations."""
         fit, test = pair
-        return cls(values, fit.size / max(1, test.size))
+        return cls(estimates, fit.size / max(1, test.size))
 
 
 def reproduces(model: Any) -> bool:

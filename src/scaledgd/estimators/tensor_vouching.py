@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from ..factors import Tucker
 from .comparing import better
 from .compression import unfolded
+from .constants import levelled, slice_levels
 from .local_observations import LocalObservations
 from .observations import MULTIPLE
 from .tensor_model import TensorReading, centred
@@ -33,6 +34,8 @@ standard deviations of normal numbers."""
 def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
     """Return the objection of held-out entries to a fit, or "".
 
+    Entries of constant slices say nothing about it, because they are filled with the constant.
+
     Parameters
     ----------
     errors : array of shape (m,)
@@ -47,6 +50,11 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
     xp = array_namespace(errors)
     means = xp.concat([_middle_errors(fit, test, robust) for fit, test in pairs])
     offsets = xp.concat([_offset_errors(fit, test, center, robust) for fit, test in pairs])
+    # slices of the last mode may have different units, so all count equally
+    unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
+    varying = xp.concat([_outside_constant_slices(fit, test) for fit, test in pairs])
+    if bool(xp.any(varying)) and not bool(xp.all(varying)):
+        errors, means, offsets, unit = (e[varying] for e in (errors, means, offsets, unit))
     if robust:
         ordered = xp.sort(means)
         limit = GROSS * max(float(ordered[ordered.shape[0] // 2]), 1e-300)
@@ -55,9 +63,13 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
         means, offsets = (xp.where(e < limit, e, limit + 0 * e) for e in (means, offsets))
     if better(offsets, errors):
         return OFFSETS
-    # slices of the last mode may have different units, so all count equally
-    unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
     return objection(errors, means, unit)
+
+
+def _outside_constant_slices(fit: LocalObservations, test: LocalObservations) -> Array:
+    """Which held-out entries are in no slice whose other entries are all equal."""
+    nowhere = test.flat + math.nan
+    return array_namespace(nowhere).isnan(levelled(nowhere, slice_levels(fit), test.coordinates))
 
 
 def _own_squares(fit: LocalObservations, test: LocalObservations) -> Array:
