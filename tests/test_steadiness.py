@@ -135,16 +135,27 @@ def test_a_fit_that_follows_few_entries_is_unsteady():
     assert "left out" in model.rank_path_[-1]["why"]
 
 
-def test_a_robust_fit_in_time_that_follows_gross_errors_is_unsteady():
-    # a component consists of gross errors of two columns
-    options = {"smooth": "columns", "random_state": 0}
-    recipe = Recipe("RobustPCA", options, 418504149, (25, 71), rank=8, decay=1.0, pattern="blocks")
-    recipe = replace(recipe, noise=0.00018855638032914677, offset=1.9639086471122653)
-    recipe = replace(recipe, spread=2.349185017422617, seen=0.8304949662897347)
-    recipe = replace(recipe, outliers=0.0647313639566625)
-    model = sg.RobustPCA(**options)
-    with pytest.warns(DataWarning, match="if some of the entries are left out"):
-        model.fit(made(recipe).given)
+@pytest.mark.parametrize("astray", [False, True])
+def test_robust_fits_in_time_are_compared_with_fits_in_time(astray, monkeypatch):
+    rng, seen = np.random.default_rng(0), []
+    X = np.cumsum(rng.standard_normal((120, 2)), axis=0) @ rng.standard_normal((2, 12))
+    X += 0.1 * X.std() * rng.standard_normal(X.shape)
+    Y = X + 10 * X.std() * (rng.random(X.shape) < 0.03)
+    Y[rng.random(X.shape) < 0.2] = np.nan
+
+    def spy(values, data, parts, accepted):
+        seen.append([part.ratio for part in parts])
+        if astray:
+            parts = [replace(part, estimates=lambda index: 9 * values(index)) for part in parts]
+        return unsteady(values, data, parts, accepted)
+
+    monkeypatch.setattr("scaledgd.estimators.entrywise.unsteady", spy)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = sg.RobustPCA(smooth="rows", random_state=0).fit(Y)
+    assert "neighbours are alike" in [step["why"] for step in model.rank_path_ if "why" in step]
+    assert seen == [[1.0]]
+    assert any("left out" in str(w.message) for w in caught) == astray
 
 
 def test_units_of_columns_are_those_of_accepted_entries():

@@ -30,7 +30,7 @@ from scaledgd.variational.posterior import HOLD
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.trust.instances import Recipe
+from benchmarks.trust.instances import Recipe, made
 from benchmarks.trust.judge import verdict
 
 
@@ -822,6 +822,59 @@ def test_two_entries_of_a_tensor_have_finite_errors():
         assert not np.any(np.isnan(std))
 
 
+ASTRAY = {
+    "components that explain gross errors of rows": {
+        "options": {},
+        "seed": 84861213,
+        "shape": (35, 43),
+        "rank": 2,
+        "noise": 0.0002155821013831271,
+        "offset": 2.5302920281728487,
+        "seen": 0.6547514487675212,
+        "outliers": 0.011752917655251549,
+        "duplicates": 2,
+    },
+    "heavy tails, beside a better fit by rejection": {
+        "options": {"rank": 3},
+        "seed": 1859302845,
+        "shape": (76, 275),
+        "rank": 3,
+        "decay": 1.0,
+        "noise": 0.00029233022740343255,
+        "seen": 0.23208573821073497,
+        "pattern": "blocks",
+        "outliers": 0.009426742316632764,
+    },
+}
+"""Instances whose fits led elsewhere, although the search also found the truth."""
+
+
+@pytest.mark.parametrize("recipe", ASTRAY.values(), ids=ASTRAY)
+def test_robust_fits_that_explain_the_entries_best_are_kept(recipe):
+    data = made(Recipe("RobustPCA", **recipe))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = sg.RobustPCA(random_state=0, **recipe["options"]).fit(data.given)
+    off = (model.reconstruct() - data.truth)[~data.seen]
+    assert np.sqrt(np.mean(off**2)) < 1e-3 * data.truth.std()
+
+
+def test_constant_slices_of_a_tensor_do_not_judge_a_fit():
+    """Medians predict them exactly, and so does the model, whatever its rank."""
+    rng = np.random.default_rng(0)
+    X = np.einsum("ia,ja,ka->ijk", *(rng.standard_normal((n, 2)) for n in (35, 26, 18)))
+    X /= X.std()
+    X[..., 0], X[..., 1] = 8.0, 0.0
+    Y = X + 0.01 * rng.standard_normal(X.shape) * (np.arange(18) > 1)
+    wrong = (rng.random(X.shape) < 0.03) & (np.arange(18) > 1)
+    Y += wrong * 20 * rng.standard_normal(X.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = sg.TensorRobustPCA(random_state=0).fit(Y)
+    assert np.sqrt(np.mean((model.reconstruct() - X) ** 2)) < 0.01
+    assert np.all(model.reconstruct()[..., 0] == 8)
+
+
 def test_residuals_that_vanish_have_a_likelihood():
     from scaledgd.estimators.robust_starts import cauchy
 
@@ -829,7 +882,19 @@ def test_residuals_that_vanish_have_a_likelihood():
         warnings.simplefilter("error")
         for kind in (np.float32, np.float64):
             nothing, one = np.zeros(5, dtype=kind), np.eye(1, 5, dtype=kind)[0]
-            assert cauchy(nothing) > cauchy(one) > cauchy(one + 1)
+            likelihoods = [cauchy(x)[0] for x in (nothing, one, one + 1)]
+            assert likelihoods == sorted(likelihoods, reverse=True)
+            assert likelihoods[0] > likelihoods[1] > likelihoods[2]
+
+
+@pytest.mark.parametrize("noise", [1e-1, 1e-4, 1e-7, 1e-10])
+def test_gross_errors_are_worth_as_many_parameters_whatever_the_noise(noise):
+    """A gross error is worth between 1.5 and 4 parameters."""
+    from scaledgd.estimators.robust_starts import evidence
+
+    left = noise * np.random.default_rng(0).standard_normal(1000)
+    wrong = np.where(np.arange(1000) < 10, 1.0, left)
+    assert evidence(left, 100 + 40) < evidence(wrong, 100) < evidence(left, 100 + 15)
 
 
 def test_a_loss_that_vanished_and_came_back_has_no_rate():

@@ -144,7 +144,7 @@ def _explained(data: LocalObservations, found: TableFit, unit: Array) -> float:
     """The log-likelihood of all entries, in units of the columns."""
     values = found.values(data.coordinates)
     xp = array_namespace(values)
-    return cauchy((values - data.flat) / xp.take(unit, data.coordinates[1]))
+    return cauchy((values - data.flat) / xp.take(unit, data.coordinates[1]))[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,8 +222,8 @@ class _Part:
     ) -> TableFit:
         """Return a fit to all entries that explains them no worse than the fit to most of them."""
         rank = table_factors(self.found.state).rank
-        free, before = degrees(rank, data.shape), self.explained(data, whole)
-        if session.out_of_time or self.explained(data, self.found) <= before + free:
+        free, before = degrees(rank, data.shape), _explained(data, whole, self.unit)
+        if session.out_of_time or _explained(data, self.found, self.unit) <= before + free:
             return whole
         outcome = session.outcome.copy()
         if all(map(_has_posterior, (self.found, whole))):
@@ -232,7 +232,7 @@ class _Part:
             again = _plain(session, data, replace(wishes, rank=rank), rank, seed)
         else:
             return whole
-        if self.explained(data, again) > before + free:
+        if _explained(data, again, self.unit) > before + free:
             return again
         session.outcome.become(outcome)
         return whole
@@ -266,9 +266,6 @@ class _Part:
         found = _plain(session, data, replace(wishes, rank=rank), rank, seed)
         trail = [{"rank": rank, "why": "predicts held-out entries better than larger ranks"}]
         return replace(found, reading=replace(found.reading, trail=trail)), part
-
-    def explained(self, data: LocalObservations, found: TableFit) -> float:
-        return _explained(data, found, self.unit)
 
     def in_time(
         self, session: Session, data: LocalObservations, whole: TableFit, mode: int

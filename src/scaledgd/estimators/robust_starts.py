@@ -20,7 +20,7 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .plans import Reading
 from .robust import leverage, without_own
-from .scaling import table_factors
+from .scaling import table_factors, truncated
 from .session import Session
 from .timed import FREEDOM
 
@@ -28,6 +28,9 @@ Array = Any
 
 TINY = 1e-100
 """The least residual that counts, in units of the columns."""
+
+LITTLE = 0.1
+"""Noise, as a share of the data, below which parameters have a higher price."""
 
 OWN = 0.9
 """Share of a direction above which it belongs to a single row or column."""
@@ -62,25 +65,46 @@ def without_errors_of_one(
     first = replace(first, columns=known.columns, weight=known.weight)
     begun = problem.linearize(fewer).remembering(first)
     again = fit_joint(session, problem, data, begun, replace(how, rank=fewer.rank))
-    lost = degrees(F.rank, data.shape) - degrees(table_factors(again).rank, data.shape)
-    if _likelihood(data, again) + lost >= _likelihood(data, state):
+    unit = float(data.residual(truncated(F, 0)).typical())
+    if _evidence(data, again, unit) >= _evidence(data, state, unit):
         return again
     session.outcome.become(outcome)
     return state
 
 
-def _likelihood(data: LocalObservations, state: State) -> float:
-    """The log-likelihood of a state, in which columns may have their own noise."""
-    left, columns = data.residual(table_factors(state)), current(state).columns
+def _evidence(data: LocalObservations, state: State, unit: float) -> float:
+    """The evidence for a state, in which columns may have their own noise."""
+    F, columns = table_factors(state), current(state).columns
+    left, free = data.residual(F), degrees(F.rank, data.shape)
     if columns is None:
-        return cauchy(left.flat)
+        return evidence(left.flat, free, unit)
     xp = array_namespace(columns)
     deviation = xp.sqrt(xp.take(columns, left.coordinates[1]))
-    return cauchy(left.flat / deviation) - float(xp.sum(xp.log(deviation)))
+    lost = float(xp.sum(xp.log(deviation)))
+    return evidence(left.flat / deviation, free, unit / float(xp.mean(deviation))) - lost
 
 
-def cauchy(residual: Array) -> float:
-    """Return the log-likelihood of residuals, up to a constant.
+def evidence(residual: Array, free: int, unit: float = 1.0) -> float:
+    """Return the log-likelihood of residuals, less what the parameters cost, up to a constant.
+
+    A parameter costs 1, so that fits predict well, if there is much noise. If there is little, it
+    must be known as precisely: the price grows with the logarithm of the noise, as that of a gross
+    error does, which would otherwise be worth more parameters the smaller the noise.
+
+    Parameters
+    ----------
+    residual : array of shape (m,)
+    free : int
+        The number of parameters.
+    unit : float
+        The size of the data, without gross errors.
+    """
+    likelihood, scale = cauchy(residual)
+    return likelihood - free * (1 + max(0.0, math.log(LITTLE * max(unit, TINY) / scale)))
+
+
+def cauchy(residual: Array) -> tuple[float, float]:
+    """Return the log-likelihood of residuals, up to a constant, and their scale.
 
     The distribution is Cauchy's, whose tails are heavy enough for gross errors.
 
@@ -91,7 +115,7 @@ def cauchy(residual: Array) -> float:
     xp = array_namespace(residual)
     sizes, count = xp.astype(xp.abs(residual), xp.float64), int(residual.shape[0])
     scale = max(float(backend(sizes).kth_magnitude(sizes, count - count // 2)), TINY)
-    return -float(xp.sum(xp.log1p((sizes / scale) ** 2))) - count * math.log(scale)
+    return -float(xp.sum(xp.log1p((sizes / scale) ** 2))) - count * math.log(scale), scale
 
 
 def carried(found: TableFit, reading: Reading, start: Bordered) -> Bordered:
