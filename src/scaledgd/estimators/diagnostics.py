@@ -199,7 +199,7 @@ FAR = 3.0
 SAMPLE = 1000
 """Number of entries whose estimates are compared with the range of the data."""
 
-MANY = 1_000_000
+MANY = 100_000
 """Number of entries above which gross errors may count as part of that range."""
 
 FEW_OUTSIDE = 0.005
