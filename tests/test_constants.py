@@ -133,6 +133,14 @@ def test_a_single_row_or_column_is_filled_with_its_mean(estimator, values, cente
         assert np.all(model.transform(np.full((2, X.shape[1]), NAN)) == mean)
 
 
+def test_four_equal_entries_of_a_tiny_table_are_constant():
+    X = np.array([[20, np.nan], [np.nan, np.nan], [20, 70], [20, 70], [20, np.nan]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sg.DataWarning)
+        filled = sg.MatrixCompletion(scale="rows", random_state=0).fit_transform(X)
+    assert np.all(filled[:, 0] == 20)
+
+
 @pytest.mark.parametrize("level", [7.0, 0.0])
 def test_a_table_of_one_value(level):
     rng = np.random.default_rng(0)

@@ -72,7 +72,9 @@ def _levels_of(data: LocalObservations, mode: int) -> Array | None:
     if not count.any():
         return None
     share, some = np.ones(len(value)), count > 0
-    share[some] = (common(data, value[some]) - count[some] + 1) / (data.size - count[some] + 1)
+    # the estimate of Jeffreys
+    others = common(data, value[some]) - count[some]
+    share[some] = (others + 0.5) / (data.size - count[some] + 1)
     return _levels(value, count, share, data)
 
 
