@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -857,6 +858,15 @@ def test_robust_fits_that_explain_the_entries_best_are_kept(recipe):
         model = sg.RobustPCA(random_state=0, **recipe["options"]).fit(data.given)
     off = (model.reconstruct() - data.truth)[~data.seen]
     assert np.sqrt(np.mean(off**2)) < 1e-3 * data.truth.std()
+
+
+def test_a_robust_fit_that_is_far_off_where_medians_are_close_is_doubted():
+    """Errors were bounded by that of a gross error, so many large ones counted little."""
+    options = {"rank": "auto", "center": "rows", "scale": "both", "calibrate": 0.14664877170596524}
+    recipe = Recipe("RobustPCA", options, 55824917, (67, 135), rank=2, offset=2.5018571604324285)
+    recipe = replace(recipe, spread=4.802986550318678, seen=0.7358354596429758, pattern="blocks")
+    with pytest.warns(DataWarning, match="do not show that this fit predicts better"):
+        sg.RobustPCA(random_state=0, **options).fit(made(recipe).given)
 
 
 def test_constant_slices_of_a_tensor_do_not_judge_a_fit():

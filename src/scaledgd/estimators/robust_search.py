@@ -23,7 +23,7 @@ from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
 from .plans import Reading
 from .robust import concentrated, fit_robust, levels, rejecting, rejection, settle
-from .robust_judging import bounded, useless
+from .robust_judging import GROSS, bounded, useless
 from .robust_rank import robust_rank
 from .robust_starts import carried, cauchy, continued, without_errors_of_one
 from .rules import beside_residual
@@ -32,7 +32,16 @@ from .session import Session
 from .steadiness import Part
 from .timed import FREEDOM, LAST_SWEEPS, SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import Units, robust_column_units, unlike_columns
-from .vouching import DOUBT, MEDIANS, determinable, middle_errors, objection, parts_of, squared
+from .vouching import (
+    DOUBT,
+    MEDIANS,
+    UNPROVEN,
+    determinable,
+    middle_errors,
+    objection,
+    parts_of,
+    squared,
+)
 from .wishes import Wishes
 
 Array = Any
@@ -160,6 +169,8 @@ class _Part:
     errors, medians : arrays of shape (m,)
         Squared errors of the fit, and of column medians, in these units, bounded by that of a gross
         error. If there are few entries, fits to other parts are included.
+    unbounded : array of shape (m,)
+        Those of the fit as they are.
     others : tuple of _Part
         Those parts.
     """
@@ -170,6 +181,7 @@ class _Part:
     unit: Array
     errors: Array
     medians: Array
+    unbounded: Array
     others: tuple[_Part, ...] = ()
 
     @classmethod
@@ -181,15 +193,16 @@ class _Part:
         xp, parts = array_namespace(data.y), []
         for fit, test in pairs:
             found = _plain(session.with_reading(None).apart(), fit, wishes, most, seed)
-            part = cls(fit, test, found, unit, test.flat, test.flat)
-            parts.append(replace(part, errors=part.judged(found.values(test.coordinates))))
+            off = squared(test, found.values(test.coordinates), unit)
+            parts.append(cls(fit, test, found, unit, bounded(off), off, off))
             if session.out_of_time:
                 break
         if not parts:
             return None
         medians = bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
-        errors, others = xp.concat([p.errors for p in parts]), tuple(parts[1:])
-        return replace(parts[0], errors=errors, medians=medians, others=others)
+        every = xp.concat([part.unbounded for part in parts])
+        known: dict[str, Any] = {"errors": bounded(every), "medians": medians, "unbounded": every}
+        return replace(parts[0], others=tuple(parts[1:]), **known)
 
     @property
     def all(self) -> list[Part]:
@@ -198,7 +211,7 @@ class _Part:
         return [Part.of((part.fit, part.test), part.found.values) for part in every]
 
     def judged(self, estimates: Array) -> Array:
-        return bounded(squared(self.test, estimates, self.unit))
+        return squared(self.test, estimates, self.unit)
 
     @property
     def doubtful(self) -> bool:
@@ -209,7 +222,13 @@ class _Part:
     @property
     def against(self) -> str:
         """The objection of held-out entries, or ""."""
-        return objection(self.errors, self.medians)
+        found = objection(self.errors, self.medians)
+        if found:
+            return found
+        # where medians are close, there is no gross error, and a fit that is far off is wrong
+        xp = array_namespace(self.errors)
+        errors = xp.where(self.medians < GROSS, self.unbounded, self.errors)
+        return UNPROVEN if better(self.medians, errors) else ""
 
     def no_better(
         self,
@@ -251,11 +270,11 @@ class _Part:
                 break
             apart, asked = session.with_reading(None).apart(), replace(wishes, rank=rank)
             found = _plain(apart, self.fit, asked, rank, seed)
-            errors = self.judged(found.values(self.test.coordinates))
-            medians = self.medians[: errors.shape[0]]
+            off = self.judged(found.values(self.test.coordinates))
+            errors, medians = bounded(off), self.medians[: off.shape[0]]
             if better(errors, best[1].errors[: errors.shape[0]]):
-                part = replace(self, found=found, errors=errors, medians=medians, others=())
-                best = rank, part
+                changes: dict[str, Any] = {"errors": errors, "medians": medians, "unbounded": off}
+                best = rank, replace(self, found=found, others=(), **changes)
             elif best[0]:
                 break
             if table_factors(found.state).rank < rank:
@@ -277,7 +296,7 @@ class _Part:
             return None
         reading, state, scaled = _without_offsets(self.found, self.fit)
         timed = fit_timed(session, scaled, state, mode, SWEEPS, limit)
-        errors = self.judged(reading.values(timed, self.test.coordinates))
+        errors = bounded(self.judged(reading.values(timed, self.test.coordinates)))
         first = self.errors[: errors.shape[0]]
         if session.out_of_time or not better(errors, first):
             return None
