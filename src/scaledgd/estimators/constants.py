@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,27 @@ def varying(data: Observations, levels: Levels) -> int:
         if known is not None:
             left -= int(np.sum(host(data.counts(mode))[~np.isnan(host(known))]))
     return max(0, left)
+
+
+def varying_at(fit: LocalObservations, test: LocalObservations) -> Array:
+    """Return which held-out entries are outside the constant slices of the others.
+
+    Parameters
+    ----------
+    fit : LocalObservations
+    test : LocalObservations
+        The held-out entries.
+
+    Returns
+    -------
+    varying : boolean array of shape (m,)
+    """
+    if len(fit.shape) == 2:
+        levels: Levels = (row_levels(fit, fit), column_levels(fit))
+    else:
+        levels = slice_levels(fit)
+    nowhere = test.flat + math.nan
+    return array_namespace(nowhere).isnan(levelled(nowhere, levels, test.coordinates))
 
 
 def unlike(outliers: Any, levels: Levels) -> Any:

@@ -15,6 +15,7 @@ from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, Variational, current
 from .comparing import better
+from .constants import varying_at
 from .fitting import degrees
 from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
 from .local_observations import LocalObservations
@@ -226,9 +227,12 @@ class _Part:
         if found:
             return found
         # where medians are close, there is no gross error, and a fit that is far off is wrong
-        xp = array_namespace(self.errors)
+        xp, every = array_namespace(self.errors), (self, *self.others)
+        varying = xp.concat([varying_at(part.fit, part.test) for part in every])
         errors = xp.where(self.medians < GROSS, self.unbounded, self.errors)
-        return UNPROVEN if better(self.medians, errors) else ""
+        if not bool(xp.any(varying)):
+            return ""
+        return UNPROVEN if better(self.medians[varying], errors[varying]) else ""
 
     def no_better(
         self,

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from ..factors import Tucker
 from .comparing import better
 from .compression import unfolded
-from .constants import levelled, slice_levels
+from .constants import varying_at
 from .local_observations import LocalObservations
 from .observations import MULTIPLE
 from .tensor_model import TensorReading, centred
@@ -52,7 +52,7 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
     offsets = xp.concat([_offset_errors(fit, test, center, robust) for fit, test in pairs])
     # slices of the last mode may have different units, so all count equally
     unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
-    varying = xp.concat([_outside_constant_slices(fit, test) for fit, test in pairs])
+    varying = xp.concat([varying_at(fit, test) for fit, test in pairs])
     if bool(xp.any(varying)) and not bool(xp.all(varying)):
         errors, means, offsets, unit = (e[varying] for e in (errors, means, offsets, unit))
     if robust:
@@ -64,12 +64,6 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
     if better(offsets, errors):
         return OFFSETS
     return objection(errors, means, unit)
-
-
-def _outside_constant_slices(fit: LocalObservations, test: LocalObservations) -> Array:
-    """Which held-out entries are in no slice whose other entries are all equal."""
-    nowhere = test.flat + math.nan
-    return array_namespace(nowhere).isnan(levelled(nowhere, slice_levels(fit), test.coordinates))
 
 
 def _own_squares(fit: LocalObservations, test: LocalObservations) -> Array:
