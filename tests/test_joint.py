@@ -83,7 +83,9 @@ def test_power_iterations_keep_all_directions(name):
     assert R.dtype == np.float32
     values = np.linalg.svd(R)[1]
     assert values[-1] > 0.2 * values[0]
-    assert outside(R, np.ones((60, 1))) < 0.1
+    # columns with few entries are kept small
+    seen = np.bincount(index[1], minlength=60)
+    assert outside(R, (seen / (seen + seen.mean()))[:, None]) < 0.02
 
 
 def test_power_iterations_need_no_fused_pass(monkeypatch):

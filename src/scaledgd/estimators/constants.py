@@ -73,7 +73,7 @@ def _levels_of(data: LocalObservations, mode: int) -> Array | None:
     if not count.any():
         return None
     share, some = np.ones(len(value)), count > 0
-    # the estimate of Jeffreys
+    # Jeffreys' estimate of how common the value is in other lines
     others = common(data, value[some]) - count[some]
     share[some] = (others + 0.5) / (data.size - count[some] + 1)
     return _levels(value, count, share, data)

@@ -48,7 +48,7 @@ ROUNDS = 2
 """Power iterations of a start that only a few sweeps follow."""
 
 NEARBY = 0.95
-"""Initial share of the variance that is not noise after these, in the fit of a large table."""
+"""Initial share of the variance that is not noise, after power iterations for a large table."""
 
 BRIEF = 5
 """Sweeps after which offsets and scales are compared on a part of a table, for a given rank."""

@@ -117,9 +117,10 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     timed = part.in_time(session, data, found, modes[0]) if modes else None
     if timed is not None:
         return timed
-    if part.against == DOUBT and _by_columns(wishes):
+    against = part.against
+    if against == DOUBT and _by_columns(wishes):
         return _medians_alone(data)
-    return doubted(found, part.against) if part.against else found
+    return doubted(found, against) if against else found
 
 
 def _by_columns(wishes: Wishes) -> bool:
@@ -167,11 +168,11 @@ class _Part:
     found : TableFit
     unit : array of shape (n2,)
         Robust deviations of columns.
-    errors, medians : arrays of shape (m,)
-        Squared errors of the fit, and of column medians, in these units, bounded by that of a gross
-        error. If there are few entries, fits to other parts are included.
-    unbounded : array of shape (m,)
-        Those of the fit as they are.
+    squares : array of shape (m,)
+        Squared errors of the fit, in these units. If there are few entries, fits to other parts are
+        included.
+    medians : array of shape (m,)
+        Those of column medians, bounded by that of a gross error.
     others : tuple of _Part
         Those parts.
     """
@@ -180,9 +181,8 @@ class _Part:
     test: LocalObservations
     found: TableFit
     unit: Array
-    errors: Array
+    squares: Array
     medians: Array
-    unbounded: Array
     others: tuple[_Part, ...] = ()
 
     @classmethod
@@ -194,16 +194,20 @@ class _Part:
         xp, parts = array_namespace(data.y), []
         for fit, test in pairs:
             found = _plain(session.with_reading(None).apart(), fit, wishes, most, seed)
-            off = squared(test, found.values(test.coordinates), unit)
-            parts.append(cls(fit, test, found, unit, bounded(off), off, off))
+            squares = squared(test, found.values(test.coordinates), unit)
+            parts.append(cls(fit, test, found, unit, squares, squares))
             if session.out_of_time:
                 break
         if not parts:
             return None
         medians = bounded(middle_errors(pairs[: len(parts)], unit, robust=True))
-        every = xp.concat([part.unbounded for part in parts])
-        known: dict[str, Any] = {"errors": bounded(every), "medians": medians, "unbounded": every}
-        return replace(parts[0], others=tuple(parts[1:]), **known)
+        squares, others = xp.concat([part.squares for part in parts]), tuple(parts[1:])
+        return replace(parts[0], squares=squares, medians=medians, others=others)
+
+    @property
+    def errors(self) -> Array:
+        """The squared errors of the fit, bounded by that of a gross error."""
+        return bounded(self.squares)
 
     @property
     def all(self) -> list[Part]:
@@ -212,6 +216,7 @@ class _Part:
         return [Part.of((part.fit, part.test), part.found.values) for part in every]
 
     def judged(self, estimates: Array) -> Array:
+        """The squared errors of estimates."""
         return squared(self.test, estimates, self.unit)
 
     @property
@@ -229,7 +234,7 @@ class _Part:
         # where medians are close, there is no gross error, and a fit that is far off is wrong
         xp, every = array_namespace(self.errors), (self, *self.others)
         varying = xp.concat([varying_at(part.fit, part.test) for part in every])
-        errors = xp.where(self.medians < GROSS, self.unbounded, self.errors)
+        errors = xp.where(self.medians < GROSS, self.squares, self.errors)
         if not bool(xp.any(varying)):
             return ""
         return UNPROVEN if better(self.medians[varying], errors[varying]) else ""
@@ -274,11 +279,11 @@ class _Part:
                 break
             apart, asked = session.with_reading(None).apart(), replace(wishes, rank=rank)
             found = _plain(apart, self.fit, asked, rank, seed)
-            off = self.judged(found.values(self.test.coordinates))
-            errors, medians = bounded(off), self.medians[: off.shape[0]]
-            if better(errors, best[1].errors[: errors.shape[0]]):
-                changes: dict[str, Any] = {"errors": errors, "medians": medians, "unbounded": off}
-                best = rank, replace(self, found=found, others=(), **changes)
+            squares = self.judged(found.values(self.test.coordinates))
+            medians = self.medians[: squares.shape[0]]
+            part = replace(self, found=found, squares=squares, medians=medians, others=())
+            if better(part.errors, best[1].errors[: squares.shape[0]]):
+                best = rank, part
             elif best[0]:
                 break
             if table_factors(found.state).rank < rank:

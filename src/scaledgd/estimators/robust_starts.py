@@ -87,9 +87,10 @@ def _evidence(data: LocalObservations, state: State, unit: float) -> float:
 def evidence(residual: Array, free: int, unit: float = 1.0) -> float:
     """Return the log-likelihood of residuals, less what the parameters cost, up to a constant.
 
-    A parameter costs 1, so that fits predict well, if there is much noise. If there is little, it
-    must be known as precisely: the price grows with the logarithm of the noise, as that of a gross
-    error does, which would otherwise be worth more parameters the smaller the noise.
+    With much noise, a parameter costs 1, so that the best fit is the one that predicts best. With
+    little noise, it must be known to that precision, so it costs more: its price rises with the
+    logarithm of the precision, as that of a gross error does. Otherwise a gross error would be
+    worth more parameters the smaller the noise.
 
     Parameters
     ----------

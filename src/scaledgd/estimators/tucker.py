@@ -143,6 +143,8 @@ def fit_ranks(
         The size of the noise relative to the data; by default it is estimated.
     """
     ranks = possible(ranks, data.shape)
+    if start is not None and largest_size(start.core) <= epsilon(start.core):
+        start = None  # it has vanished, and its systems would be singular
     if outliers is not None:
         return _robust(session, data, ranks, outliers, start)
     problem = data.problem()
@@ -215,8 +217,6 @@ def _least_squares(
     session: Session, problem: Observed, data: Observations, ranks: Ranks, start: Tucker | None
 ) -> State:
     """Fit from the start of the theory; if that stalls, also from random ones; return the best."""
-    if start is not None and largest_size(start.core) <= epsilon(start.core):
-        start = None  # it has vanished, and its systems would be singular
     first = _first_factors(problem, data, ranks) if start is None else start
     rules = [*_rules(session), settled(1e-2)]
     best = session.solve(problem, first, Alternating(), rules, stage="least squares")
@@ -293,8 +293,6 @@ def _robust(
     """Reject outliers, then set the threshold at three standard deviations of the rest."""
     problem = data.problem(rejecting(data, outliers))
     (least, fine), typical = levels(session, data), data.typical()
-    if start is not None and largest_size(start.core) <= epsilon(start.core):
-        start = None  # it has vanished, and its systems would be singular
     first = _first_factors(problem, data, ranks) if start is None else start
     state = session.solve(problem, first, Alternating(), falling(least), stage="rejection")
     share = _rejected(data, state)
