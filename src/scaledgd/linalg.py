@@ -136,30 +136,51 @@ def inverse(G: Array, damping: float | Array = 0.0) -> Array:
     """
     xp = array_namespace(G)
     G = G + damping * identity(G.shape[0], like=G)
+    if not G.shape[0]:
+        return G
     unchecked = _unchecked(G, "inv_ex")
-    if unchecked is not None and G.shape[0]:
+    if unchecked is not None:
         found, failed = unchecked(G)
-        large = xp.max(xp.abs(found)) * xp.max(xp.abs(G)) > 1 / epsilon(G)
-        return xp.where((failed != 0) | large, xp.full_like(found, math.nan), found)
-    for attempt in (_plain_inverse, xp.linalg.pinv):
-        try:
-            return attempt(G)
-        except Exception as error:  # every library has its own class of this name
-            if not type(error).__name__.endswith("LinAlgError"):
-                raise
+        return xp.where((failed != 0) | _singular(G, found), xp.full_like(found, math.nan), found)
+    with _unless_singular():
+        found = xp.linalg.inv(G)
+        if not bool(_singular(G, found)):
+            return found
+    with _unless_singular():
+        return xp.linalg.pinv(G, rtol=_rounding(G))
     return xp.full_like(G, math.nan)
 
 
-def _plain_inverse(G: Array) -> Array:
-    """Return G⁻¹; raise if G is singular, or singular to rounding if that is cheap to check."""
-    found = array_namespace(G).linalg.inv(G)
-    if (
-        isinstance(G, np.ndarray)
-        and G.size
-        and np.abs(found).max() * np.abs(G).max() > 1 / epsilon(G)
-    ):
-        raise np.linalg.LinAlgError("singular to rounding")
-    return found
+def _rounding(G: Array) -> float:
+    """Return the share of the largest eigenvalue below which others may be due to rounding."""
+    return 10 * int(G.shape[0]) * epsilon(G)
+
+
+def _singular(G: Array, found: Array) -> Array:
+    """Return whether a Hermitian G, whose computed inverse is given, is singular to rounding.
+
+    It is if it is ill-conditioned to rounding, or if one column depends on the others: the share of
+    a column that does not is 1 / (G_kk (G⁻¹)_kk), whatever the sizes of the columns.
+    """
+    own: Array
+    if isinstance(G, np.ndarray):  # called very often
+        size = np.abs(found).max() * np.abs(G).max()
+        own = (G.diagonal() * found.diagonal()).real.max()
+    else:
+        xp = array_namespace(G)
+        size = xp.max(xp.abs(found)) * xp.max(xp.abs(G))
+        own = xp.max(xp.real(xp.linalg.diagonal(G) * xp.linalg.diagonal(found)))
+    return (size > 1 / epsilon(G)) | (own > 1 / _rounding(G))
+
+
+@contextlib.contextmanager
+def _unless_singular() -> Iterator[None]:
+    """Suppress the errors of singular matrices; every library has its own class of this name."""
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__name__.endswith("LinAlgError"):
+            raise
 
 
 _careful: ContextVar[bool] = ContextVar("careful", default=False)
@@ -219,7 +240,7 @@ def whitening(G: Array) -> Array:
     if unchecked is not None and G.shape[0]:
         root, failed = unchecked(G)
         pivots = xp.real(xp.linalg.diagonal(root)) ** 2
-        small = xp.min(pivots) <= 10 * G.shape[0] * epsilon(G) * xp.max(pivots)
+        small = xp.min(pivots) <= _rounding(G) * xp.max(pivots)
         T = adjoint(xp.linalg.solve_triangular(root, identity(G.shape[0], like=G), upper=False))
         return xp.where((failed != 0) | small, xp.full_like(T, math.nan), T)
     if not G.shape[0]:
@@ -232,7 +253,7 @@ def whitening(G: Array) -> Array:
             if float(xp.min(pivots)) > least * float(xp.max(pivots)):
                 return adjoint(xp.linalg.inv(root))
     values, vectors = xp.linalg.eigh(G)
-    seen = values > 10 * G.shape[0] * epsilon(G) * values[-1]
+    seen = values > _rounding(G) * values[-1]
     root = xp.astype(seen, values.dtype) / xp.sqrt(xp.where(seen, values, xp.ones_like(values)))
     return vectors * xp.astype(root, G.dtype)[None, :]
 
