@@ -34,7 +34,6 @@ from .session import Outcome, Session
 from .vouching import (
     ADVICE,
     DOUBT,
-    OFFSETS,
     UNCHECKED,
     UNFINISHED,
     UNPROVEN,
@@ -262,14 +261,13 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
     def _ended(self, found: Any, data: Any, session: Session) -> Any:
         """Return the model of a fit, or that of offsets.
 
-        These replace a fit that did not converge and is worse than means or offsets, and one that
-        is worse than means and than the offsets.
+        These replace a fit that did not converge and is worse than means or offsets, and perhaps
+        one that is worse than means.
         """
         model = self._modelled(found, data)
         doubt = against(model.trail)
         if doubt == DOUBT:
-            simple = self._modelled(self._blank(data, OFFSETS), data)
-            return simple if self._worse(model, simple, data) else model
+            return self._rather(model, data)
         if doubt:
             return model
         parts = session.shared.parts
@@ -286,9 +284,9 @@ class LowRankEstimator(CallbackSupport, BaseEstimator):
         step = {"rank": model.attributes["rank_"], "why": doubt}
         return replace(model, trail=[*model.trail, step])
 
-    def _worse(self, model: Any, simple: Any, data: Any) -> bool:
-        """Whether a simple model predicts better."""
-        return False
+    def _rather(self, model: Any, data: Any) -> Any:
+        """Return what replaces a model that is worse than means; the model itself, if nothing."""
+        return model
 
     def _objection(self, model: Any, data: Any) -> str:
         """The objection of some of the entries to the model of a fit that was cut short, or ""."""

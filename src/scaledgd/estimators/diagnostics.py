@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from array_api_compat import array_namespace, device
 from .constants import varying
 from .fitting import degrees
 from .local_observations import LocalObservations
+from .models import EntrywiseModel
 from .observations import MOST, Observations
 from .packing import host
 from .tucker import degrees as tensor_degrees
 from .units import robust_column_units, unlike_columns
+
+Array = Any
 
 
 class DataWarning(UserWarning):
@@ -206,6 +210,33 @@ FEW_OUTSIDE = 0.005
 """Share of estimates that may be far outside the range of the data."""
 
 
+def share_outside(
+    model: EntrywiseModel, data: LocalObservations, clipped: Callable[[Array], Array]
+) -> float:
+    """Return which share of the estimates lies far outside the range of the data, 0 if it is small.
+
+    Parameters
+    ----------
+    model : EntrywiseModel
+    data : LocalObservations
+        Gross errors do not count, unless there are many entries.
+    clipped : callable
+        Clips estimates, if that is asked for.
+    """
+    outliers = model.published.get("outliers_")
+    if outliers is not None and data.size <= MANY:
+        data = data.without(outliers.coords)
+    xp, rng = array_namespace(data.y), np.random.default_rng(0)
+    places = (rng.integers(n, size=SAMPLE) for n in data.shape)
+    index = tuple(xp.asarray(i, device=device(data.y)) for i in places)
+    values = host(clipped(model.at(index))) / data.magnitude()
+    known = data.scaled(data.magnitude()).flat
+    low, high = float(xp.min(known)), float(xp.max(known))
+    middle, half = (low + high) / 2, (high - low) / 2
+    share = float(np.mean(np.abs(values - middle) > FAR * half + 1e-6))
+    return share if share > FEW_OUTSIDE else 0.0
+
+
 def far_outside(model: Any) -> list[str]:
     """Return how many estimates lie far outside the range of the data, if it is several.
 
@@ -216,17 +247,8 @@ def far_outside(model: Any) -> list[str]:
     data = model._model.observations
     if not isinstance(data, LocalObservations) or not data.size:
         return []
-    if hasattr(model, "outliers_") and data.size <= MANY:
-        data = data.without(model.outliers_.coords)
-    xp, rng = array_namespace(data.y), np.random.default_rng(0)
-    places = (rng.integers(n, size=SAMPLE) for n in data.shape)
-    index = tuple(xp.asarray(i, device=device(data.y)) for i in places)
-    values = host(model._clipped(model._model.at(index))) / data.magnitude()
-    known = data.scaled(data.magnitude()).flat
-    low, high = float(xp.min(known)), float(xp.max(known))
-    middle, half = (low + high) / 2, (high - low) / 2
-    share = float(np.mean(np.abs(values - middle) > FAR * half + 1e-6))
-    if share <= FEW_OUTSIDE:
+    share = share_outside(model._model, data, model._clipped)
+    if not share:
         return []
     return [
         f"{100 * share:.1f} % of the estimates lie far outside the range of the data: do not rely "

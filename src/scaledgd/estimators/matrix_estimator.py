@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .base import all_or_nothing
 from .comparing import better
 from .dask import any_dask, as_array, is_frame, refuse_weights
+from .diagnostics import share_outside
 from .entry_table import EntryTable
 from .entrywise import EntrywiseEstimator
 from .fitting import aligned_components, fit_continued, fit_non_negative, fit_ridge
@@ -32,7 +33,18 @@ from .session import Session, unexplained
 from .timed import LEARN
 from .timed_model import TimedModel
 from .units import robust_column_units, tamed
-from .vouching import DOUBT, Pairs, middle_errors, objection, own_units, rows_in_part, squared
+from .vouching import (
+    DOUBT,
+    MEANS,
+    MEDIANS,
+    OFFSETS,
+    Pairs,
+    middle_errors,
+    objection,
+    own_units,
+    rows_in_part,
+    squared,
+)
 from .wishes import Wishes
 
 
@@ -264,13 +276,17 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         robust, plain = self._outliers() is not None, self._non_negative
         return TableFit.of_iterate(found.state, found.reading, data, robust, plain)
 
-    def _blank(self, data: LocalObservations, why: str = "interrupted") -> TableFit:
+    def _blank(
+        self, data: LocalObservations, why: str = "interrupted", choice: Choice | None = None
+    ) -> TableFit:
         """Return offsets alone; without offsets, all rows like a typical one."""
         robust, plain = self._outliers() is not None, self._non_negative
         center = self.center
         if center == "auto":
             center = "none" if plain else "columns" if robust else "both"
-        choice = Choice(center, plain_side(self.scale), robust)
+        if choice is None:
+            choice = Choice(center, plain_side(self.scale), robust)
+        center = choice.center
         size = data.magnitude()
         normal = data.scaled(size)
         known = scales(normal, choice)
@@ -299,13 +315,20 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
         both = _row_errors(model, pairs, unit), middle_errors(pairs, unit, robust)
         return objection(*(map(bounded, both) if robust else both))
 
-    def _worse(self, model: MatrixModel, simple: MatrixModel, data: LocalObservations) -> bool:
-        # other fits were compared with offsets, or have the penalty that was asked for
-        pairs = rows_in_part(data) if self._outliers() is not None else []
-        if not pairs:
-            return False
-        unit = robust_column_units(data).scale
-        return better(*(_row_errors(each, pairs, unit) for each in (simple, model)))
+    def _rather(self, model: MatrixModel, data: LocalObservations) -> MatrixModel:
+        robust = self._outliers() is not None
+        pairs = rows_in_part(data) if robust else []  # others were compared with offsets
+        if pairs:
+            unit = robust_column_units(data).scale
+            simple = self._modelled(self._blank(data, OFFSETS), data)
+            if better(*(_row_errors(each, pairs, unit) for each in (simple, model))):
+                return simple
+        penalised = self.ridge != "auto" or self._non_negative  # as was asked for
+        local = isinstance(data, LocalObservations)
+        if local and not penalised and share_outside(model, data, self._clipped):
+            why = MEDIANS if robust else MEANS
+            return self._modelled(self._blank(data, why, Choice("columns", robust=robust)), data)
+        return model
 
     def _modelled(self, fit: TableFit, data: LocalObservations) -> MatrixModel:
         outliers = self._outliers()

@@ -30,6 +30,9 @@ UNSTEADY = "estimates vary as much as the data do if some of the entries are lef
 OFFSETS = "offsets alone predict held-out entries better"
 """What it says about offsets that replace a fit."""
 
+MEANS = "column means predict held-out entries better"
+"""What it says about column means that replace a fit."""
+
 MEDIANS = "medians predict held-out entries better"
 """What it says about medians that replace a fit."""
 
@@ -41,8 +44,8 @@ ADVICE = {
 }
 """Objections to a fit that is returned nevertheless, and what to do about them."""
 
-OBJECTIONS = (*ADVICE, OFFSETS, MEDIANS)
-"""All objections; the last two replace the fit."""
+OBJECTIONS = (*ADVICE, OFFSETS, MEANS, MEDIANS)
+"""All objections; the last three replace the fit."""
 
 UNFINISHED = "offsets alone predict better than the fit so far, and are used instead"
 """What it says of offsets that are given in place of a fit which did not converge."""
