@@ -30,6 +30,7 @@ from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import brought, host
 from .plans import FIRST_RANK, LARGEST_RANK, Plan
+from .robust import OWN, concentrated
 from .scaling import singular, table_factors, with_part
 from .session import Session
 from .vouching import determinable
@@ -139,21 +140,22 @@ def fit_exact(
     if rank is not None and plenty(data, bound):
         # so many entries determine the components
         quick, rough = _quick(session, data, problem, start, bound)
-        if fits(session, quick):
+        exact = fits(session, quick)
+        if exact and not _arbitrary(quick):
             # if whole blocks are missing, superfluous components are arbitrary there
             fewer = _reproduced(session, data, problem, table_factors(quick), bound - 1)
             return (believed(quick, data) if fewer is None else fewer), None
         session.outcome.become(outcome)
-        if not whole_covariances(data, bound) and not structured(rough, data):
+        if not exact and not whole_covariances(data, bound) and not structured(rough, data):
             noisy = believed(quick, data)
             # components that noise could have made are better judged from a fresh start
             if table_factors(prune(noisy, data, 1.1)).rank == bound:
                 return None, with_noise(noisy, data)
     init = how.begun(data, problem, start)
     state = fit_joint(session, problem, data, init, how)
-    exact = _polished(session, data, state)
-    if exact is not None:
-        return exact, None
+    polished = _polished(session, data, state)
+    if polished is not None:
+        return polished, None
     session.outcome.become(outcome)
     if rank is None:
         return None, None
@@ -161,9 +163,9 @@ def fit_exact(
     few = data.size < 3 * dof and data.size * bound <= SMALL
     unsure = few or TINY < noise_share(state) < LITTLE
     if data.size >= 1.25 * dof and unsure:
-        exact = least_squares(session, problem, data, start, bound)
-        if fits(session, exact):
-            return believed(exact, data), None
+        found = least_squares(session, problem, data, start, bound)
+        if fits(session, found) and not _arbitrary(found):
+            return believed(found, data), None
     session.outcome.become(outcome)
     return None, None
 
@@ -194,6 +196,15 @@ def _quick(
 def _in_precision(F: Bordered, dtype: Any) -> Bordered:
     xp, arrays = array_namespace(F.L), (F.L, F.R, F.u, F.v)
     return Bordered(*(None if x is None else xp.astype(x, dtype) for x in arrays))
+
+
+def _arbitrary(state: State) -> bool:
+    """Whether a component of least squares belongs to a single row or column.
+
+    If there are more components than the data need, one may reproduce the entries of a column by
+    itself. It is arbitrary where the column has none.
+    """
+    return concentrated(table_factors(state), OWN)
 
 
 def plenty(data: Observations, rank: int) -> bool:

@@ -304,6 +304,9 @@ def settle(
 
 # ---- components that explain outliers
 
+OWN = 0.9
+"""Share of a direction above which it belongs to a single row or column."""
+
 
 def leverage(F: Bordered) -> list[Array]:
     """The share of a direction that belongs to every single row, and column, from 0 to 1."""
@@ -312,9 +315,9 @@ def leverage(F: Bordered) -> list[Array]:
     return [xp.sum(Q * Q, axis=1) for Q in spans]
 
 
-def concentrated(F: Bordered) -> bool:
-    """Whether a direction belongs almost only to one row or column, as outliers would cause."""
-    return any(float(x.max()) > 0.25 for x in leverage(F))
+def concentrated(F: Bordered, most: float = 0.25) -> bool:
+    """Whether a direction belongs mostly to one row or column, as outliers would cause."""
+    return any(float(x.max()) > most for x in leverage(F))
 
 
 def without_own(state: State, most: float) -> State:

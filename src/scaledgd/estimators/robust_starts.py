@@ -19,7 +19,7 @@ from .joint import Joint, fit_joint
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .plans import Reading
-from .robust import leverage, without_own
+from .robust import OWN, leverage, without_own
 from .scaling import table_factors, truncated
 from .session import Session
 from .timed import FREEDOM
@@ -31,9 +31,6 @@ TINY = 1e-100
 
 LITTLE = 0.1
 """Noise, as a share of the data, below which parameters have a higher price."""
-
-OWN = 0.9
-"""Share of a direction above which it belongs to a single row or column."""
 
 
 def without_errors_of_one(
