@@ -195,6 +195,55 @@ def test_a_rank_above_the_truth_does_not_hurt(noise, seed):
     assert np.linalg.norm(model.reconstruct() - X) < max(1e-6, 2 * noise) * np.linalg.norm(X)
 
 
+def conditioned(shape, rank, kappa, rng):
+    """A matrix with singular values from 1 to 1/κ, times a constant: entries have size 1."""
+    U, V = (np.linalg.qr(rng.standard_normal((n, rank)))[0] for n in shape)
+    return (U * np.geomspace(1, 1 / kappa, rank)) @ V.T * np.sqrt(np.prod(shape))
+
+
+@pytest.mark.parametrize(
+    ("shape", "seen", "rank", "kappa", "noise"),
+    [
+        ((600, 200), 0.5, 12, 100, 0),
+        ((300, 300), 0.5, 7, 1, 0),
+        ((300, 300), 0.5, 12, 1e4, 0),
+        ((100, 80), 0.7, 12, 1e4, 0),
+        ((2000, 300), 0.5, 12, 1e5, 3e-7),
+    ],
+)
+def test_no_component_reproduces_a_single_column(shape, seen, rank, kappa, noise):
+    """Least squares with too many components did: a fifth to half of the signal was lost."""
+    rng = np.random.default_rng(1)
+    X = conditioned(shape, 5, kappa, rng)
+    holes = rng.random(shape) >= seen
+    given = np.where(holes, np.nan, X + noise * rng.standard_normal(shape))
+    model = sg.MatrixCompletion(rank, random_state=0).fit(given)
+    assert model.rank_ == 5
+    assert np.abs(model.reconstruct() - X)[holes].max() < 1e-8 + 10 * noise
+
+
+@pytest.mark.parametrize(
+    ("shape", "seen", "rank", "kappa", "options"),
+    [
+        ((300, 200), 1.0, 12, 1, {}),
+        ((300, 200), 0.6, 12, 100, {}),
+        ((300, 200), 0.6, 12, 100, {"center": "none"}),
+        ((300, 200), 0.6, 12, 1, {"center": "both"}),
+        ((1000, 100), 0.6, 7, 100, {}),
+        ((2000, 300), 1.0, 12, 100, {}),
+    ],
+)
+def test_no_component_reproduces_gross_errors(shape, seen, rank, kappa, options):
+    """Components of single rows and columns were up to hundreds of times as large as the data."""
+    rng = np.random.default_rng(0)
+    X = conditioned(shape, 5, kappa, rng)
+    wrong = X + 10 * (rng.random(shape) < 0.05) * rng.standard_normal(shape)
+    wrong[rng.random(shape) >= seen] = np.nan
+    model = sg.RobustPCA(rank, random_state=0, **options).fit(wrong)
+    assert model.rank_ == 5
+    assert np.abs(model.reconstruct() - X).max() < 1e-7
+
+
 def test_weights_count_as_repetitions_do():
     """An entry of weight 4 is one whose noise is half as large."""
     X = low_rank((20, 15), 2)

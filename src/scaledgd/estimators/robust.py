@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from ..factors import Bordered, Factors
+from ..factors import Bordered, Factors, LowRank
 from ..growth import widened
 from ..initialize import spectral
 from ..kernels import backend
@@ -239,17 +239,24 @@ def without_surplus(session: Session, problem: Observed, state: State, data: Obs
     level = threshold(state)
     if level > fine or not concentrated(table_factors(state)):
         return state
-    outcome = session.outcome.copy()
-    while table_factors(state).rank > 1:
-        F = table_factors(state)
-        fewer = truncated(F, F.rank - 1)
+
+    def without(fewer: Bordered) -> State | None:
+        outcome = session.outcome.copy()
         again = session.solve(problem, fewer, Alternating(), falling(least), 40, stage="fewer")
-        if threshold(again) > 10 * max(level, least):
-            # it was needed: undo the attempt
-            session.outcome.become(outcome)
+        if threshold(again) <= 10 * max(level, least):
+            return again
+        session.outcome.become(outcome)  # what was dropped was needed
+        return None
+
+    while (F := table_factors(state)).rank > 1:
+        again = None
+        if concentrated(F, OWN):
+            # components of outliers may be larger than all others
+            again = without(table_factors(without_own(state, OWN)))
+        again = again or without(truncated(F, F.rank - 1))
+        if again is None:
             break
         state = again
-        outcome = session.outcome.copy()
     return state
 
 
@@ -308,16 +315,16 @@ OWN = 0.9
 """Share of a direction above which it belongs to a single row or column."""
 
 
-def leverage(F: Bordered) -> list[Array]:
+def leverage(F: Bordered | LowRank) -> list[Array]:
     """The share of a direction that belongs to every single row, and column, from 0 to 1."""
     xp = array_namespace(F.L)
     spans = (xp.linalg.qr(B[:, : F.rank])[0] for B in F.blocks)
     return [xp.sum(Q * Q, axis=1) for Q in spans]
 
 
-def concentrated(F: Bordered, most: float = 0.25) -> bool:
+def concentrated(F: Bordered | LowRank, most: float = 0.25) -> bool:
     """Whether a direction belongs mostly to one row or column, as outliers would cause."""
-    return any(float(x.max()) > most for x in leverage(F))
+    return F.rank > 0 and any(float(x.max()) > most for x in leverage(F))
 
 
 def without_own(state: State, most: float) -> State:

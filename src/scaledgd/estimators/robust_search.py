@@ -23,7 +23,16 @@ from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
 from .plans import Reading
-from .robust import concentrated, fit_robust, levels, rejecting, rejection, settle
+from .robust import (
+    OWN,
+    concentrated,
+    fit_robust,
+    levels,
+    rejecting,
+    rejection,
+    settle,
+    without_surplus,
+)
 from .robust_judging import GROSS, bounded, useless
 from .robust_rank import robust_rank
 from .robust_starts import carried, cauchy, continued, without_errors_of_one
@@ -138,11 +147,15 @@ def _plain(
         return _by_student(session, data, wishes, most, seed)
     before = session.outcome.copy()
     found, exact = _by_rejection(session, data, wishes.plain, wishes, seed)
-    if exact or session.out_of_time:
+    # a superfluous component may reproduce the gross errors of a row or column
+    own = concentrated(table_factors(found.state), OWN)
+    if (exact and not own) or session.out_of_time:
         return found
     outcome = session.outcome.copy()
     session.outcome.become(before)
     other = _by_student(session, data, wishes, most, seed)
+    if exact and (other.threshold or 0.0) <= 10 * (found.threshold or 0.0):
+        return other
     # heavy-tailed noise may begin astray
     unit, free = robust_column_units(data).scale, degrees(wishes.rank, data.shape)
     if _explained(data, found, unit) <= _explained(data, other, unit) + free:
@@ -344,7 +357,7 @@ def _by_ranks(
         assert found.threshold is not None
         F = table_factors(found.state)
         share = found.reading.apply(data).rejected(F, found.threshold)[0]
-        if exact and share <= MOST:
+        if exact and share <= MOST and not concentrated(F, OWN):
             trail = [{"rank": rank, "why": "reproduces all but gross errors"}]
             return replace(found, reading=replace(found.reading, trail=trail))
         session.outcome.become(outcome)
@@ -403,6 +416,17 @@ def _by_rejection(
         return TableFit(reading, scaled.problem().linearize(start), None, 0.0), True
     here = session.with_reading(reading)
     state, limit = fit_robust(here, scaled, start, rank, wishes.outliers)
+    if wishes.rank is not None and concentrated(table_factors(state), OWN):
+        # components that the data do not need explain gross errors; the rank is an upper bound
+        outcome = session.outcome.copy()
+        less, why, steps = robust_rank(session.with_reading(reading).apart(), normal, seed)
+        if 0 < less < rank:
+            again, other = fit_robust(here, scaled, start, less, wishes.outliers)
+            if other <= 10 * limit and not concentrated(table_factors(again), OWN):
+                trail = [*trail, *steps, {"rank": less, "why": why}]
+                state, limit, reading = again, other, replace(reading, trail=trail)
+            else:
+                session.outcome.become(outcome)
     state = state.moved(state.factors)  # without its residual, which is as large as the data
     return TableFit(reading, state, None, limit), limit <= levels(session, scaled)[1]
 
@@ -468,21 +492,25 @@ def _exact(
     """Reproduce the accepted entries, without offsets if possible."""
     assert wishes.outliers is not None
     F = table_factors(found.state)
-    for rank in (F.rank, F.rank + 1) if wishes.allow("none") else ():
+    most = F.rank + 1 if wishes.rank is None else wishes.rank
+    ranks = range(F.rank, min(F.rank + 1, most) + 1) if wishes.allow("none") else ()
+    for rank in ranks:
         outcome = session.outcome.copy()
         plain = replace(wishes, rank=rank)
         again, exact = _by_rejection(session, data, Choice(robust=True), plain, seed)
         if exact:
-            whole, F = session.outcome.copy(), table_factors(again.state)
+            whole, other = session.outcome.copy(), table_factors(again.state)
             # components of a row or column may explain its errors, and fewer all the others
-            fewer = concentrated(F) and _by_ranks(session, data, wishes, seed, F.rank - 1)
+            fewer = concentrated(other) and _by_ranks(session, data, wishes, seed, other.rank - 1)
             if fewer:
                 return fewer
-            session.outcome.become(whole)
-            return replace(again, reading=replace(again.reading, trail=found.reading.trail))
+            if not concentrated(other, OWN):
+                session.outcome.become(whole)
+                return replace(again, reading=replace(again.reading, trail=found.reading.trail))
         session.outcome.become(outcome)
     here, problem = session.with_reading(found.reading), normal.problem(rejecting(normal, "auto"))
     state = rejection(here, problem, normal, truncated(F, 0), F.rank, F)
+    state = without_surplus(here, problem, state, normal)
     state, limit = settle(here, normal, state, wishes.outliers)
     return TableFit(found.reading, state, None, limit)
 

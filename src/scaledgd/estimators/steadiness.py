@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from ..factors import LowRank
 from .constants import Levels, levelled
 from .local_observations import LocalObservations
 from .packing import host
+from .robust import OWN, concentrated
 from .tucker import PLENTY, degrees
 from .vouching import own_units
 
@@ -80,6 +82,9 @@ def reproduces(model: Any) -> bool:
     ----------
     model : MatrixModel or TensorModel
     """
+    factors = model.attributes["factors_"]
+    if isinstance(factors, LowRank) and concentrated(factors, OWN):
+        return False  # a component that belongs to one row or column may be anything elsewhere
     rank, shape = model.attributes["rank_"], model.observations.shape
     free = degrees(rank if isinstance(rank, tuple) else (rank,) * 2, shape)
     return bool(model.noise <= EXACT) and model.observations.size >= PLENTY * free
