@@ -10,6 +10,7 @@ from scaledgd.estimators import holes as holes_module
 from scaledgd.estimators import joint as joint_module
 from scaledgd.estimators.hashing import chosen_by_hash
 from scaledgd.estimators.holes import held_out
+from scaledgd.variational import extended
 
 
 def entries(X, p=1.0, noise=0.0, rng=0):
@@ -199,6 +200,53 @@ def conditioned(shape, rank, kappa, rng):
     """A matrix with singular values from 1 to 1/κ, times a constant: entries have size 1."""
     U, V = (np.linalg.qr(rng.standard_normal((n, rank)))[0] for n in shape)
     return (U * np.geomspace(1, 1 / kappa, rank)) @ V.T * np.sqrt(np.prod(shape))
+
+
+@pytest.mark.parametrize("kappa", [1e2, 1e3, 1e5])
+@pytest.mark.parametrize("shape", [(30, 12), (60, 20), (100, 40)])
+def test_small_components_are_not_taken_for_noise(shape, kappa):
+    """The noise of a joint start is larger than they are: they are found once the others are."""
+    rng = np.random.default_rng(3)
+    X, noise = conditioned(shape, 3, kappa, rng), 0.03 / kappa
+    holes = rng.random(shape) < 0.2
+    given = np.where(holes, np.nan, X + noise * rng.standard_normal(shape))
+    model = sg.MatrixCompletion(random_state=0).fit(given)
+    error = np.sqrt(np.mean((model.reconstruct() - X)[holes] ** 2))
+    assert 0.2 * noise < error < 2 * noise  # without them, it is at least 30 times the noise
+
+
+@pytest.mark.parametrize("options", [{}, {"center": "none"}, {"center": "both", "scale": "both"}])
+def test_large_means_hide_nothing(options):
+    rng = np.random.default_rng(0)
+    X = 1000 + rng.standard_normal((30, 2)) @ rng.standard_normal((2, 12))
+    holes = rng.random(X.shape) < 0.2
+    given = np.where(holes, np.nan, X + 0.1 * rng.standard_normal(X.shape))
+    model = sg.MatrixCompletion(random_state=0, **options).fit(given)
+    assert 0.05 < np.sqrt(np.mean((model.reconstruct() - X)[holes] ** 2)) < 0.15
+
+
+def test_an_extended_state_is_the_same_fit():
+    """New columns begin without effect, and as uncertain as the noise that they are to explain."""
+    X = low_rank((20, 15), 2)
+    problem, _ = entries(X, 0.8, 0.1)
+    for method in (sg.Variational(full=True), sg.Variational(full=True, columns=True)):
+        state = run(problem, sg.joint(3), method, 20).state
+        more = extended(state, 2)
+        np.testing.assert_allclose(more.factors.full(), state.factors.full(), rtol=1e-12)
+        assert more.factors.rank == 5
+        known, before = more.memory.method, state.memory.method
+        assert known.noise == pytest.approx(0.1 * before.noise)
+        assert known.prior[0][3] * known.prior[1][3] * 2 == pytest.approx(0.9 * before.noise)
+        for k in (0, 1):
+            for new, old in (
+                (known.covariance[k], before.covariance[k]),
+                (known.total[k], before.total[k]),
+            ):
+                np.testing.assert_allclose(new[..., :3, :3], 0.1 * old, rtol=1e-12)
+                assert not new[..., 3:, :].any()
+                assert not new[..., 3:].any()
+        again = run(problem, more, method, 60)
+        assert relative(again.factors, X) < 1.05 * relative(state.factors, X)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from ..linalg import epsilon
 from ..problems import Observed
 from ..state import State
 from ..stopping import Record, Stop, StoppingRule
-from ..variational import Variational, current, joint, mean_square, some
+from ..variational import Variational, current, extended, joint, mean_square, some
 from .journal import remembered
 from .observations import Observations
 from .packing import host
+from .robust import OWN, concentrated
 from .scaling import table_factors
 from .session import Session, light, revived
 
@@ -36,6 +37,21 @@ FALLING = 0.8
 
 MOSTLY = 2 / 3
 """Share of a component that one row or column of X may have if gross errors are expected."""
+
+MORE = 4
+"""Columns that are added to look for components that seem to be noise."""
+
+COARSE = 1e-2
+"""Relative change of the noise that ends this search."""
+
+BRIEFLY = 40
+"""Sweeps that it takes at most."""
+
+LESS = 0.5
+"""Share of the typical residual that may be left if there are more components.
+
+Components that explain the noise of a few rows or columns, where it is larger, leave most of it.
+"""
 
 SHARE = 0.999
 """Initial share of the variance that the low-rank part explains; it matters for a few sweeps."""
@@ -139,6 +155,28 @@ def fit_joint(
     init : State
     how : Joint
     """
+    state = _settled(session, problem, data, init, how)
+    while _may_hide_more(session, data, state, how):
+        # small components may be taken for noise: their turn comes when the others are known
+        outcome, aside = session.outcome.copy(), session.with_reading(None)
+        session.best_so_far(state)
+        brief = replace(how, fine=max(how.fine, COARSE), sweeps=min(how.sweeps, BRIEFLY))
+        found = _settled(aside, problem, data, extended(state, MORE), brief)
+        left, before = (
+            float(data.residual(table_factors(each)).typical()) for each in (found, state)
+        )
+        own = concentrated(table_factors(found), OWN)
+        if session.out_of_time or own or not left < LESS * before:
+            session.outcome.become(outcome)
+            break
+        state = session.solve(problem, found, how.method(data), _rules(how), stage="joint")
+    return state
+
+
+def _settled(
+    session: Session, problem: Observed, data: Observations, init: State, how: Joint
+) -> State:
+    """Iterate, drop the columns that the data do not support, and iterate again."""
     method = how.method(data)
     state = session.solve(problem, init, method, _rules(how), stage="joint")
     # after a few sweeps weak columns have not converged yet
@@ -153,6 +191,15 @@ def fit_joint(
         return fewer
     rules = _rules(replace(how, sweeps=how.sweeps // 2))
     return session.solve(problem, fewer, method, rules, stage="cut")
+
+
+def _may_hide_more(session: Session, data: Observations, state: State, how: Joint) -> bool:
+    """Whether noise is left that may be components beyond those that were found."""
+    rank, least = table_factors(state).rank, max(1e-13, 10 * epsilon(state.factors.blocks[0]))
+    room = 0 < rank < how.rank and rank + MORE <= min(data.shape)
+    usual = how.freedom is None and whole_covariances(data, rank + MORE)
+    over = session.out_of_time or not session.outcome.converged
+    return room and usual and not over and noise_share(state) > least
 
 
 def _rules(how: Joint) -> list[StoppingRule]:

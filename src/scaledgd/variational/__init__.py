@@ -1,7 +1,7 @@
 """Low rank, noise and gross errors in one model, whose parameters are learnt from the data."""
 
 from .full import solved
-from .method import Variational, current, entry_variance, joint, mean_square
+from .method import Variational, current, entry_variance, extended, joint, mean_square
 from .posterior import Posterior, some
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Variational",
     "current",
     "entry_variance",
+    "extended",
     "joint",
     "mean_square",
     "solved",

@@ -261,6 +261,61 @@ def joint(
     return begin
 
 
+def extended(state: State, columns: int, share: float = 0.9, rng: Seed = 0) -> State:
+    """Return a state with more columns, which begin in the residual as `joint` does in the data.
+
+    A component that is small beside the others may be taken for noise, because the noise begins as
+    a share of the whole variance. Here it begins as a share of the noise that was found.
+
+    Parameters
+    ----------
+    state : State
+        An iterate of `Variational`.
+    columns : int
+        How many columns are added.
+    share : float in (0, 1)
+        The share of the noise that the new columns are to explain.
+    rng : int or numpy.random.Generator
+
+    Returns
+    -------
+    state : State
+    """
+    F, known = state.factors, current(state)
+    assert isinstance(F, LowRank | Bordered)
+    xp, r, left = array_namespace(F.L), F.rank, float(known.noise)
+    each, less = math.sqrt(share * left / columns), 1 - share
+
+    def more(x: Array, *axes: int, value: float = 0.0) -> Array:
+        """New numbers after the first r along some axes."""
+        for axis in axes:
+            x = xp.moveaxis(x, axis, -1)
+            new = xp.zeros((*x.shape[:-1], columns), dtype=x.dtype, device=device(x)) + value
+            x = xp.moveaxis(xp.concat([x[..., :r], new, x[..., r:]], axis=-1), -1, axis)
+        return x
+
+    # L is solved first, so its values do not matter
+    L, R = (more(B, 1) for B in F.blocks)
+    drawn = np.random.default_rng(rng).standard_normal((R.shape[0], columns))
+    new = like(math.sqrt(each) * drawn, R)
+    if known.columns is not None:
+        new = new * xp.sqrt(known.columns)[:, None]
+    R = xp.concat([R[:, :r], new, R[:, r + columns :]], axis=1)
+    # covariances are proportional to the noise
+    covariance = known.covariance
+    if covariance is not None:
+        covariance = tuple(less * more(C, 1, 2) for C in covariance)
+    posterior = replace(
+        known,
+        noise=less * left,
+        prior=tuple(more(v, 0, value=each) for v in known.prior),
+        variance=tuple(less * more(v, 1) for v in known.variance),
+        total=tuple(less * more(S, 0, 1) for S in known.total),
+        covariance=covariance,
+    )
+    return state.problem.linearize(F.with_blocks((L, R))).remembering(posterior)
+
+
 def _nearer(problem: Problem, F: Rows, rank: int, rounds: int) -> Rows:
     """Return factors, of which L is zero, with R after power iterations of the residual.
 
