@@ -5,9 +5,9 @@
 
 Triton's interpreter shows that kernels compute the right numbers, but not that a compiler accepts
 them, or that they fit on a processor. This script calls the functions that launch them, with a
-driver that compiles instead. It prints how often each kernel was compiled, and the largest number of
-bytes of shared memory, of registers of a thread, and of bytes of its stack, where registers are
-spilled. It fails if a program needs more shared memory than an architecture has.
+driver that compiles instead. For every kernel it prints the number of variants, and of the largest
+one the bytes of shared memory, the registers of a thread, and the bytes that these spill. It fails
+if a program needs more shared memory than an architecture has.
 """
 
 from __future__ import annotations

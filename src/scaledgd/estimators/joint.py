@@ -161,7 +161,9 @@ def fit_joint(
         outcome, aside = session.outcome.copy(), session.with_reading(None)
         session.best_so_far(state)
         brief = replace(how, fine=max(how.fine, COARSE), sweeps=min(how.sweeps, BRIEFLY))
-        found = _settled(aside, problem, data, extended(state, MORE), brief)
+        variance = None if how.freedom is None else robust_variance(data, table_factors(state))
+        wider = extended(state, MORE, variance=variance)
+        found = _settled(aside, problem, data, wider, brief)
         left, before = (
             float(data.residual(table_factors(each)).typical()) for each in (found, state)
         )
@@ -197,9 +199,9 @@ def _may_hide_more(session: Session, data: Observations, state: State, how: Join
     """Whether noise is left that may be components beyond those that were found."""
     rank, least = table_factors(state).rank, max(1e-13, 10 * epsilon(state.factors.blocks[0]))
     room = 0 < rank < how.rank and rank + MORE <= min(data.shape)
-    usual = how.freedom is None and whole_covariances(data, rank + MORE)
     over = session.out_of_time or not session.outcome.converged
-    return room and usual and not over and noise_share(state) > least
+    known = not whole_covariances(data, rank + MORE) or noise_share(state) <= least
+    return room and not over and not known
 
 
 def _rules(how: Joint) -> list[StoppingRule]:

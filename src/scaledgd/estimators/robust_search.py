@@ -154,7 +154,7 @@ def _plain(
     outcome = session.outcome.copy()
     session.outcome.become(before)
     other = _by_student(session, data, wishes, most, seed)
-    if exact and (other.threshold or 0.0) <= 10 * (found.threshold or 0.0):
+    if own and table_factors(other.state).rank:
         return other
     # heavy-tailed noise may begin astray
     unit, free = robust_column_units(data).scale, degrees(wishes.rank, data.shape)

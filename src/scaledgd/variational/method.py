@@ -261,7 +261,14 @@ def joint(
     return begin
 
 
-def extended(state: State, columns: int, share: float = 0.9, rng: Seed = 0) -> State:
+def extended(
+    state: State,
+    columns: int,
+    share: float = 0.9,
+    *,
+    variance: float | None = None,
+    rng: Seed = 0,
+) -> State:
     """Return a state with more columns, which begin in the residual as `joint` does in the data.
 
     A component that is small beside the others may be taken for noise, because the noise begins as
@@ -275,6 +282,8 @@ def extended(state: State, columns: int, share: float = 0.9, rng: Seed = 0) -> S
         How many columns are added.
     share : float in (0, 1)
         The share of the noise that the new columns are to explain.
+    variance : float, optional
+        The variance of the noise, if that of the state includes gross errors.
     rng : int or numpy.random.Generator
 
     Returns
@@ -283,8 +292,9 @@ def extended(state: State, columns: int, share: float = 0.9, rng: Seed = 0) -> S
     """
     F, known = state.factors, current(state)
     assert isinstance(F, LowRank | Bordered)
-    xp, r, left = array_namespace(F.L), F.rank, float(known.noise)
-    each, less = math.sqrt(share * left / columns), 1 - share
+    xp, r, noise = array_namespace(F.L), F.rank, float(known.noise)
+    left = noise if variance is None else variance
+    each, less = math.sqrt(share * left / columns), (1 - share) * left / noise
 
     def more(x: Array, *axes: int, value: float = 0.0) -> Array:
         """New numbers after the first r along some axes."""
@@ -307,7 +317,7 @@ def extended(state: State, columns: int, share: float = 0.9, rng: Seed = 0) -> S
         covariance = tuple(less * more(C, 1, 2) for C in covariance)
     posterior = replace(
         known,
-        noise=less * left,
+        noise=less * noise,
         prior=tuple(more(v, 0, value=each) for v in known.prior),
         variance=tuple(less * more(v, 1) for v in known.variance),
         total=tuple(less * more(S, 0, 1) for S in known.total),
