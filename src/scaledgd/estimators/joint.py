@@ -164,15 +164,23 @@ def fit_joint(
         variance = None if how.freedom is None else robust_variance(data, table_factors(state))
         wider = extended(state, MORE, variance=variance)
         found = _settled(aside, problem, data, wider, brief)
-        left, before = (
-            float(data.residual(table_factors(each)).typical()) for each in (found, state)
-        )
-        own = concentrated(table_factors(found), OWN)
-        if session.out_of_time or own or not left < LESS * before:
+        if _explains_more(data, state, found):
+            rules = _rules(how)
+            found = session.solve(problem, found, how.method(data), rules, stage="joint")
+        if session.out_of_time or not _explains_more(data, state, found):
             session.outcome.become(outcome)
             break
-        state = session.solve(problem, found, how.method(data), _rules(how), stage="joint")
+        state = found
     return state
+
+
+def _explains_more(data: Observations, state: State, other: State) -> bool:
+    """Whether more components, shared by rows and columns, explain what seemed to be noise."""
+    before, after = table_factors(state), table_factors(other)
+    if after.rank <= before.rank or concentrated(after, OWN):
+        return False
+    left, whole = (float(data.residual(F).typical()) for F in (after, before))
+    return left < LESS * whole
 
 
 def _settled(
