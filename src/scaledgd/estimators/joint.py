@@ -205,11 +205,13 @@ def _settled(
 
 def _may_hide_more(session: Session, data: Observations, state: State, how: Joint) -> bool:
     """Whether noise is left that may be components beyond those that were found."""
-    rank, least = table_factors(state).rank, max(1e-13, 10 * epsilon(state.factors.blocks[0]))
-    room = 0 < rank < how.rank and rank + MORE <= min(data.shape)
-    over = session.out_of_time or not session.outcome.converged
-    known = not whole_covariances(data, rank + MORE) or noise_share(state) <= least
-    return room and not over and not known
+    rank = table_factors(state).rank
+    if not 0 < rank < how.rank or rank + MORE > min(data.shape) or not session.outcome.converged:
+        return False
+    if not whole_covariances(data, rank + MORE):
+        return False
+    least = max(1e-13, 10 * epsilon(state.factors.blocks[0]))
+    return noise_share(state) > least and not session.out_of_time
 
 
 def _rules(how: Joint) -> list[StoppingRule]:

@@ -324,7 +324,7 @@ def leverage(F: Bordered | LowRank) -> list[Array]:
 
 def concentrated(F: Bordered | LowRank, most: float = 0.25) -> bool:
     """Whether a direction belongs mostly to one row or column, as outliers would cause."""
-    return F.rank > 0 and any(float(x.max()) > most for x in leverage(F))
+    return F.rank > 0 and any(float(array_namespace(x).max(x)) > most for x in leverage(F))
 
 
 def without_own(state: State, most: float) -> State:
