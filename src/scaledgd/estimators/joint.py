@@ -167,10 +167,11 @@ def fit_joint(
         if _explains_more(data, state, found):
             rules = _rules(how)
             found = session.solve(problem, found, how.method(data), rules, stage="joint")
-        if session.out_of_time or not _explains_more(data, state, found):
-            session.outcome.become(outcome)
-            break
-        state = found
+            if not session.out_of_time and _explains_more(data, state, found):
+                state = found
+                continue
+        session.outcome.become(outcome)
+        break
     return state
 
 

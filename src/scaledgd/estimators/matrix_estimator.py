@@ -281,10 +281,10 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
     ) -> TableFit:
         """Return offsets alone; without offsets, all rows like a typical one."""
         robust, plain = self._outliers() is not None, self._non_negative
-        center = self.center
-        if center == "auto":
-            center = "none" if plain else "columns" if robust else "both"
         if choice is None:
+            center = self.center
+            if center == "auto":
+                center = "none" if plain else "columns" if robust else "both"
             choice = Choice(center, plain_side(self.scale), robust)
         center = choice.center
         size = data.magnitude()

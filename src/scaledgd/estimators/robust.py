@@ -173,10 +173,10 @@ def rejection(
                 break
         else:
             break
-    own = max(float(x.max()) for x in leverage(table_factors(state)))
-    if own > 0.9 and min(data.shape) > 20 * rank > 20 and threshold(state) > fine:
+    alone = min(data.shape) > 20 * rank > 20 and concentrated(table_factors(state), OWN)
+    if alone and threshold(state) > fine:
         # a component still explains the outliers of one row or column: drop it
-        state = run(without_own(state, 0.9).factors)
+        state = run(without_own(state, OWN).factors)
     return state
 
 

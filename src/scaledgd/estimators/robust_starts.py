@@ -19,7 +19,7 @@ from .joint import Joint, fit_joint
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .plans import Reading
-from .robust import OWN, leverage, without_own
+from .robust import OWN, concentrated, without_own
 from .scaling import table_factors, truncated
 from .session import Session
 from .timed import FREEDOM
@@ -54,7 +54,7 @@ def without_errors_of_one(
         How it was made.
     """
     F = table_factors(state)
-    if F.rank < 2 or max(float(x.max()) for x in leverage(F)) <= OWN:
+    if F.rank < 2 or not concentrated(F, OWN):
         return state
     outcome, known = session.outcome.copy(), current(state)
     fewer = table_factors(without_own(state, OWN))

@@ -82,12 +82,13 @@ def reproduces(model: Any) -> bool:
     ----------
     model : MatrixModel or TensorModel
     """
-    factors = model.attributes["factors_"]
-    if isinstance(factors, LowRank) and concentrated(factors, OWN):
-        return False  # a component that belongs to one row or column may be anything elsewhere
     rank, shape = model.attributes["rank_"], model.observations.shape
     free = degrees(rank if isinstance(rank, tuple) else (rank,) * 2, shape)
-    return bool(model.noise <= EXACT) and model.observations.size >= PLENTY * free
+    if not model.noise <= EXACT or model.observations.size < PLENTY * free:
+        return False
+    factors = model.attributes["factors_"]
+    # a component that belongs to one row or column may be anything elsewhere
+    return not (isinstance(factors, LowRank) and concentrated(factors, OWN))
 
 
 def unsteady(
