@@ -90,7 +90,7 @@ def compiling(capability: int) -> Iterator[dict[str, Any]]:
 
 def launches(rank: int, dtype: Any) -> None:
     """Call all that launches kernels; results are meaningless."""
-    shape, torch_rank = (48, 40), min(rank, 40)
+    shape = 200, 180  # larger than the rank, or Gram matrices would be singular
     torch.manual_seed(0)
     index = torch.nonzero(torch.rand(shape) < 0.5, as_tuple=True)
     pattern, m = Gpu().pattern(index, shape), index[0].shape[0]
@@ -110,20 +110,19 @@ def launches(rank: int, dtype: Any) -> None:
         return
     ridge = normal(rank).abs() + 1
     plain = UnsureRows(R, R.abs(), ridge, 0.3, 0)
-    beside = UnsureRows(
-        normal(40, rank + 1), R.abs(), normal(rank + 1).abs(), 0.3, 0, normal(48), normal(40, 2)
-    )
+    wider, more = normal(shape[1], rank + 1), normal(rank + 1).abs()
+    others = normal(shape[0]), normal(shape[1], 2)
+    beside = UnsureRows(wider, R.abs(), more, 0.3, 0, *others)
     for weights in (None, root):
         pattern.update_rows(plain, L, y, weights)
-        pattern.update_rows(beside, normal(48, rank + 1), y, weights, kept)
+        pattern.update_rows(beside, normal(shape[0], rank + 1), y, weights, kept)
     if rank <= WIDEST[torch.float64]:
         with careful():
             pattern.update_rows(plain, L, y)
     for held, spread in ((None, True), (ridge, False), (L.abs(), True)):
         system = RowSystem(Rows(R, 1), 0, held, spread)
-        if torch_rank == rank:  # the Gram matrix must not be singular
-            pattern.step_rows(system, L, y, root)
-            pattern.solve_rows(system, L)
+        pattern.step_rows(system, L, y, root)
+        pattern.solve_rows(system, L)
 
 
 def tensor_launches(ranks: tuple[int, int, int], dtype: Any) -> None:
