@@ -421,7 +421,7 @@ def test_what_a_problem_does_not_have_is_said():
     for method, what in (
         (sg.Alternating(), "block_step"),
         (sg.Variational(), "coverage"),
-        (sg.NonNegative(), "ambient"),
+        (sg.NonNegative(), "coverage"),
     ):
         with pytest.raises(TypeError, match=f"Denoise has no `{what}`"):
             sg.solve(problem, start, method)

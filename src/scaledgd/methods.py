@@ -266,14 +266,20 @@ class NonNegative:
                 "NonNegative needs real LowRank factors without offsets, not "
                 f"{type(first).__name__}; use ScaledGD with a projection"
             )
+        ridge: Any = getattr(problem, "ridge", None) or (None, None)
         for k in self.update:
-            for c in range(view.factors.blocks[k].shape[1]):
-                F = view.factors
-                B, M = F.blocks[k], F.blocks[1 - k][:, c : c + 1]
-                Z, seen = view.ambient(), view.coverage()
+            other, seen = view.factors.blocks[1 - k], view.coverage()
+            squares = seen.times(other * other) if k == 0 else seen.adjoint_times(other * other)
+            squares = squares / problem.sampling
+            if ridge[k] is not None:
+                squares = squares + ridge[k]
+            for c in range(other.shape[1]):
+                F, Z = view.factors, view.ambient()
+                B, M = F.blocks[k], other[:, c : c + 1]
                 gradient = Z.times(M) if k == 0 else Z.adjoint_times(M)
-                square = seen.times(M * M) if k == 0 else seen.adjoint_times(M * M)
-                square = square / problem.sampling
+                if ridge[k] is not None:
+                    gradient = gradient + ridge[k][..., c : c + 1] * B[:, c : c + 1]
+                square = squares[:, c : c + 1]
                 xp = array_namespace(B)
                 step = gradient / xp.where(square > 0, square, xp.ones_like(square))
                 column = B[:, c : c + 1] - step

@@ -387,19 +387,59 @@ def fit_ridge(
     return replace(problem, ridge=ridges).linearize(F), ridges
 
 
-def fit_non_negative(session: Session, data: Observations, start: Bordered, rank: int) -> State:
-    """Fit nonnegative factors, from the magnitudes of a spectral start."""
+def fit_non_negative(
+    session: Session, data: Observations, start: Bordered, rank: int
+) -> tuple[State, tuple[Array, Array]]:
+    """Fit nonnegative factors, from the magnitudes of a spectral start, with a learnt ridge.
+
+    The ridge of a column is the noise divided by the mean square of its entries. Without one, rows
+    with few entries may be much larger than the data; so only the noise is learnt from such a fit.
+
+    Returns
+    -------
+    state : State
+    ridges : pair of arrays
+        Those of the columns of both blocks.
+    """
     xp = array_namespace(data.example)
     problem = data.problem()
     first = start
     if not start.rank:
         first = first_factors(problem, start, min(max(rank, 1), *data.shape))
-    first = first.with_blocks(tuple(xp.abs(B) for B in first.blocks))
-    rules = [vanished(0.1 * session.tol), change(max(session.tol, 1e-5)), settled(1e-4)]
+    first = _balanced(first.with_blocks(tuple(xp.abs(B) for B in first.blocks)))
     many = max(100, SWEEPING // max(1, data.size * first.rank))
-    rules.append(settled(3e-3, many))
-    state = session.solve(problem, first, NonNegative(), rules, stage="non-negative")
-    return state.moved(_balanced(table_factors(state)))
+    free = max(data.size - degrees(first.rank, data.shape), 0.1 * data.size)
+
+    def solved(F: Bordered, ridges: tuple[Array, Array] | None) -> tuple[State, float]:
+        rules = [vanished(0.1 * session.tol), change(max(session.tol, 1e-5)), settled(1e-4)]
+        rules.append(settled(3e-3, many))
+        held = replace(problem, ridge=ridges)
+        state = session.solve(held, F, NonNegative(), rules, stage="non-negative")
+        state = state.moved(_balanced(table_factors(state)))
+        return state, 2 * float(problem.linearize(state.factors).value) / free
+
+    state, noise = solved(first, None)
+    # sums of nonnegative products of this size are as large as the data
+    typical = math.sqrt(data.mean_square()) / first.rank + 0 * first.R[0, :]
+    ridges = noise / typical, noise / typical
+    for _ in range(2):
+        if noise * free <= session.tol**2 * 2 * float(problem.value_at_zero) or session.out_of_time:
+            break
+        state, noise = solved(first, ridges)
+        first = table_factors(state)
+        ridges = _learnt(first, noise)
+    return state, ridges
+
+
+def _learnt(F: Bordered, noise: float) -> tuple[Array, Array]:
+    """The noise divided by the mean square of every column; for a column of zeros, the noise."""
+
+    def one(B: Array) -> Array:
+        xp = array_namespace(B)
+        square = xp.mean(B * B, axis=0)
+        return noise / xp.where(square > 0, square, 1 + 0 * square)
+
+    return one(F.L), one(F.R)
 
 
 def _balanced(F: Bordered) -> Bordered:

@@ -255,7 +255,7 @@ class MatrixEstimator(OneToOneFeatureMixin, TransformerMixin, EntrywiseEstimator
             state, limit = fit_robust(session, scaled, start, start.rank, outliers)
             return TableFit(reading, state, None, limit)
         if self._non_negative:
-            return TableFit(reading, fit_non_negative(session, scaled, start, start.rank))
+            return TableFit(reading, *fit_non_negative(session, scaled, start, start.rank))
         if self.ridge != "auto":
             ridge = float(self.ridge)
             return TableFit(reading, *fit_ridge(session, scaled, start, start.rank, ridge))

@@ -109,7 +109,7 @@ class MatrixModel(EntrywiseModel):
     factors : Bordered
         Rows solved against the right factor.
     ridge : array of shape (q,), optional
-        The given ridge; otherwise that of the posterior.
+        The given ridge, or that of nonnegative factors; otherwise that of the posterior.
     posterior : Posterior, optional
     units : Units, optional
         The units of columns used in the fit.
@@ -199,6 +199,8 @@ class MatrixModel(EntrywiseModel):
             ridge = _ridge(self.posterior, F, 0, problem.operator.coverage(None, data.y))
         if self.non_negative:
             positive = F.with_blocks((F.L + 1.0, F.R))
+            if ridge is not None:
+                problem = replace(problem, ridge=(ridge, None))
             found = solve(problem, positive, NonNegative(update=(0,)), max_iter=100)
             return table_factors(found.state), known
         if self.threshold is not None:
@@ -369,7 +371,7 @@ class MatrixModel(EntrywiseModel):
 
     @property
     def sure_of_bias(self) -> bool:
-        return self.ridge is None
+        return self.ridge is None or self.non_negative
 
     @property
     def knows_rows(self) -> bool:
@@ -387,7 +389,7 @@ class MatrixModel(EntrywiseModel):
         posterior = self.posterior
         if posterior is None:
             posterior = Posterior.first(F, self.noise)
-            if self.ridge is not None and F.blocks[0].shape[1]:
+            if self.ridge is not None and not self.non_negative and F.blocks[0].shape[1]:
                 # the given ridge may shrink more than the noise justifies
                 ridge = _ridge(posterior, F, 0, coverage)
                 F = F.moved(0, -data.problem().linearize(F).view.block_step(0, ridge=ridge))

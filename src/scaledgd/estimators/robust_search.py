@@ -286,8 +286,7 @@ class _Part:
         A fit that begins with all components may follow gross errors that a small rank ignores.
         """
         best: tuple[int, _Part] = 0, self
-        open_ended = wishes.rank is None and _by_columns(wishes)
-        for rank in RANKS if open_ended else ():
+        for rank in RANKS if wishes.rank is None else ():
             if data.size * (1 - MOST) < PLENTY * degrees(rank, data.shape) or session.out_of_time:
                 break
             apart, asked = session.with_reading(None).apart(), replace(wishes, rank=rank)

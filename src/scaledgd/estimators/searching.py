@@ -98,16 +98,40 @@ def _given_penalty(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit:
     """Fit with a given ridge, or with nonnegative factors."""
-    bound = determinable(data, 0.5)
+    bound = determinable(data, 0.8)
     if wishes.rank is not None and wishes.rank > bound and wishes.non_negative:
         wishes = replace(wishes, rank=None)  # an upper bound that excludes nothing
-    plan = Plan(wishes.plain, wishes.rank or 1, [{"rank": wishes.rank, "why": "given"}])
     if wishes.rank is None:
-        unlike = unlike_columns(data)
-        plans = candidates(data, wishes.center, wishes.scale, unlike)
-        plan = choose(session, data, plans[:1] if wishes.non_negative else plans, unlike, seed)
-    plan = replace(plan, rank=min(plan.rank, bound))
+        plan = _supported(session, data, wishes, seed)
+    else:
+        trail = [{"rank": wishes.rank, "why": "given"}]
+        plan = Plan(wishes.plain, min(wishes.rank, bound), trail)
     return _judged_penalty(session, data, plan, wishes, seed)
+
+
+def _supported(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> Plan:
+    """Choose offsets and scales, and the rank that a fit with a learnt penalty finds."""
+    unlike, apart = unlike_columns(data), session.with_reading(None)
+    plans = candidates(data, wishes.center, wishes.scale, unlike)
+
+    def exact() -> State | None:
+        if not wishes.allow("none"):
+            return None
+        _, scaled, blank = reproduced(None, None).prepared(data)
+        return fit_exact(apart, scaled, blank, None)[0]
+
+    plans = plans[:1] if wishes.non_negative else plans
+    plan = choose(session, data, plans, unlike, seed, exact=exact)
+    if plan.start == "exact":
+        assert plan.begun is not None
+        rank = table_factors(plan.begun).rank
+        return replace(plans[0], rank=rank, trail=[{"rank": rank, "why": "reproduces the data"}])
+    if not session.out_of_time:
+        _, scaled, blank = plan.prepared(data)
+        rank = table_factors(fit_planned(apart, scaled, blank, plan, seed)).rank
+        trail = [*plan.trail, {"rank": rank, "why": "supported by the data"}]
+        plan = replace(plan, rank=rank, trail=trail)
+    return plan
 
 
 def _judged_penalty(
@@ -133,8 +157,9 @@ def _judged_penalty(
     against = objection(share * xp.concat(errors), share * middle_errors(pairs, unit), share)
     if against == DOUBT and wishes.rank is None and plan.rank > 1:
         # it was chosen by fits with another penalty
-        why = {"rank": plan.rank // 3, "why": "a larger one predicts worse than column means"}
-        less = replace(plan, rank=max(1, plan.rank // 3), trail=[*plan.trail, why])
+        rank = max(1, min(plan.rank - 1, 3 * plan.rank // 4))
+        why = {"rank": rank, "why": "a larger one predicts worse than column means"}
+        less = replace(plan, rank=rank, trail=[*plan.trail, why])
         return _judged_penalty(session, data, less, wishes, seed)
     return doubted(found, against) if against else found
 
@@ -183,4 +208,4 @@ def _penalised(
         return TableFit(reading, *fit_ridge(session, scaled, blank, plan.rank, wishes.ridge))
     if blank.u is not None or blank.v is not None:
         raise ValueError('non_negative factors have no offsets; set center="none"')
-    return TableFit(reading, fit_non_negative(session, scaled, blank, plan.rank))
+    return TableFit(reading, *fit_non_negative(session, scaled, blank, plan.rank))

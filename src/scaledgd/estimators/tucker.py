@@ -242,17 +242,21 @@ def _noisy(
     F, values = spectra(tucker_factors(state))
     noise = _noise(state, data, F.ranks)
     share, rounds, sweeps = (1e-3, most, 100) if session.tol < QUICK else (1e-2, 2, 30)
+    left = ENOUGH
     for _ in range(rounds):
         kept = supported(values, F.ranks, data, noise)
         smaller = kept != F.ranks
         F = cut(F, kept)
         held = replace(problem, ridge=ridges(F, noise))
         rules = [beside_residual(share), change(session.tol)]
-        state = session.solve(held, F, Alternating(), rules, sweeps, stage="ridge")
+        before = len(session.outcome.history)
+        state = session.solve(held, F, Alternating(), rules, min(sweeps, left), stage="ridge")
+        left -= max(1, len(session.outcome.history) - before)
         plain = problem.linearize(state.factors)
         F, values = spectra(tucker_factors(state))
         last, noise = noise, _noise(plain, data, F.ranks)
-        if session.out_of_time or (not smaller and abs(noise - last) <= 1e-3 * last):
+        same = not smaller and abs(noise - last) <= 1e-3 * last
+        if same or left <= 0 or session.out_of_time:
             break
     return TensorFit(F, noise)
 
@@ -343,6 +347,9 @@ PLENTY = 3
 
 QUICK = 1e-6
 """Tolerance above which a fit only serves to compare ranks, and need not converge."""
+
+ENOUGH = 300
+"""Number of updates after which a ridge is not learnt again."""
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
