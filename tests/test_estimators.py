@@ -969,3 +969,13 @@ def test_large_ranks_are_as_accurate_as_was_asked(weighted):
     assert np.linalg.norm(model.reconstruct() - X) < 2e-6 * np.linalg.norm(X)
     filled = model.transform(Y)
     assert np.linalg.norm(filled - X) < 2e-6 * np.linalg.norm(X)
+
+
+@pytest.mark.parametrize("scale", ["none", "rows", "both"])
+def test_rows_without_any_entry_are_transformed(scale):
+    """With scales of rows, the message was about an index that the user never gave."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 12))
+    for estimator in (sg.RobustPCA, sg.MatrixCompletion):
+        model = estimator(2, center="rows", scale=scale, random_state=0).fit(X)
+        assert np.all(np.isfinite(model.transform(np.full((2, 12), np.nan))))

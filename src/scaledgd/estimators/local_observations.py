@@ -360,7 +360,7 @@ class LocalObservations(Observations):
 
     def squares(self, mode: int, robust: bool = False) -> Array:
         xp = array_namespace(self.y)
-        if robust:
+        if robust and self.size:
             return self.counts(mode) * (1.4826 * self.spreads(mode)[1]) ** 2
         if self.index is not None and self.size and self.operator.pattern.compiled:
             return self.operator.pattern.moments(self.y, mode)[1]
