@@ -270,6 +270,24 @@ def test_a_ridge_is_part_of_the_objective():
     assert np.abs(held.linearize(best).gradient[0]).max() < 1e-8
 
 
+def test_nonnegative_factors_minimise_the_penalised_loss():
+    rng = np.random.default_rng(0)
+    operator = entries(rng)
+    truth = sg.LowRank(rng.random((SHAPE[0], 2)), rng.random((SHAPE[1], 2)))
+    y = operator.apply(truth) + 0.1 * rng.standard_normal(operator.measured)
+    ridge = (np.array([0.3, 0.1, 0.2]), np.array([0.2, 0.1, 0.4]))
+    problem = sg.Observed(operator, y, ridge=ridge)
+    start = sg.LowRank(rng.random((SHAPE[0], 3)), rng.random((SHAPE[1], 3)))
+    found = sg.solve(problem, start, sg.NonNegative(), max_iter=3000, stop=[])
+    values = [record["value"] for record in found.history]
+    assert max(np.diff(values)) <= 1e-12 * values[0]  # no sweep increases the objective
+    for B, g in zip(found.factors.blocks, problem.linearize(found.factors).gradient, strict=True):
+        assert np.min(B) >= 0
+        assert np.max(np.abs(g[B > 0])) < 1e-6  # a minimum where entries are free,
+        assert np.min(g[B == 0], initial=0.0) > -1e-6  # and one that zero bounds elsewhere
+        assert np.any(B == 0)
+
+
 def test_weights_are_repetitions():
     rng = np.random.default_rng(9)
     Y = draw(rng, 6, 5)

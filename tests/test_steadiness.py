@@ -153,6 +153,25 @@ def test_nonnegative_factors_are_no_larger_than_the_data():
     assert model.reconstruct()[known].max() < 1.5 * np.nanmax(rated)
 
 
+@pytest.mark.parametrize("rank", [2, 4, "auto"])
+def test_superfluous_nonnegative_components_are_not_kept(rank):
+    """They reproduced single columns, and were arbitrary where these are missing."""
+    rng = np.random.default_rng(0)
+    truth = 5 * rng.random((40, 1)) @ rng.random((1, 30))
+    X = np.where(rng.random(truth.shape) < 0.3, np.nan, truth)
+    model = sg.MatrixCompletion(rank, non_negative=True, center="none", random_state=0).fit(X)
+    assert model.rank_ == 1
+    assert np.abs(model.reconstruct() - truth).max() < 1e-5
+
+
+def test_a_nonnegative_rank_may_be_larger_than_the_rank():
+    square = np.array([[1.0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])  # rank 3
+    X = np.kron(square, np.ones((5, 5)))
+    model = sg.MatrixCompletion(4, non_negative=True, center="none", random_state=0).fit(X)
+    assert model.rank_ == 4
+    assert np.abs(model.reconstruct() - X).max() < 1e-3
+
+
 @pytest.mark.parametrize("astray", [False, True])
 def test_robust_fits_in_time_are_compared_with_fits_in_time(astray, monkeypatch):
     rng, seen = np.random.default_rng(0), []

@@ -420,7 +420,7 @@ def fit_non_negative(
 
     state, noise = solved(first, None)
     # sums of nonnegative products of this size are as large as the data
-    typical = math.sqrt(data.mean_square()) / first.rank + 0 * first.R[0, :]
+    typical = (math.sqrt(data.mean_square()) or 1.0) / first.rank + 0 * first.R[0, :]
     ridges = noise / typical, noise / typical
     for _ in range(2):
         if noise * free <= session.tol**2 * 2 * float(problem.value_at_zero) or session.out_of_time:
@@ -432,12 +432,12 @@ def fit_non_negative(
 
 
 def _learnt(F: Bordered, noise: float) -> tuple[Array, Array]:
-    """The noise divided by the mean square of every column; for a column of zeros, the noise."""
+    """The noise divided by the mean square of every column; for a vanishing one, the noise."""
 
     def one(B: Array) -> Array:
         xp = array_namespace(B)
         square = xp.mean(B * B, axis=0)
-        return noise / xp.where(square > 0, square, 1 + 0 * square)
+        return noise / xp.where(square > 1e-30, square, 1 + 0 * square)
 
     return one(F.L), one(F.R)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from array_api_compat import array_namespace
 
@@ -24,6 +25,9 @@ from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
 from .units import unlike_columns
 from .vouching import DOUBT, determinable, middle_errors, objection, own_units, parts_of, squared
 from .wishes import Wishes
+
+REPRODUCED = 1e-6
+"""Share of the squares of the data that nonnegative factors, which converge slowly, may leave."""
 
 CLEARLY = 0.9
 """Share of the residual of a fit below which that of another one is clearly smaller."""
@@ -106,21 +110,45 @@ def _given_penalty(
     else:
         trail = [{"rank": wishes.rank, "why": "given"}]
         plan = Plan(wishes.plain, min(wishes.rank, bound), trail)
+        plan = _fewest(session, data, plan, wishes) if wishes.non_negative else plan
     return _judged_penalty(session, data, plan, wishes, seed)
+
+
+def _reproducing(
+    session: Session, data: LocalObservations, wishes: Wishes, rank: int | None
+) -> State | None:
+    """Return a fit without offsets that reproduces the data, if there is one."""
+    if not wishes.allow("none"):
+        return None
+    _, scaled, blank = reproduced(None, rank).prepared(data)
+    return fit_exact(session.with_reading(None), scaled, blank, rank)[0]
+
+
+def _fewest(session: Session, data: LocalObservations, plan: Plan, wishes: Wishes) -> Plan:
+    """Lower a given rank if fewer nonnegative components reproduce the data.
+
+    Superfluous ones would be arbitrary. The nonnegative rank may be larger than the rank.
+    """
+    state = _reproducing(session, data, wishes, plan.rank)
+    rank = plan.rank if state is None else table_factors(state).rank
+    if rank >= plan.rank or session.out_of_time:
+        return plan
+    trail = [*plan.trail, {"rank": rank, "why": "reproduces the data"}]
+    less, left = replace(plan, rank=max(1, rank), trail=trail), []
+    for each in (plan, less):
+        found = _penalised(session.apart(), data, each, wishes)
+        problem = found.reading.apply(data).problem()
+        left.append(float(problem.linearize(table_factors(found.state)).value))
+    enough = max(4 * left[0], REPRODUCED * float(problem.value_at_zero))
+    return less if left[1] <= enough else plan
 
 
 def _supported(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> Plan:
     """Choose offsets and scales, and the rank that a fit with a learnt penalty finds."""
     unlike, apart = unlike_columns(data), session.with_reading(None)
     plans = candidates(data, wishes.center, wishes.scale, unlike)
-
-    def exact() -> State | None:
-        if not wishes.allow("none"):
-            return None
-        _, scaled, blank = reproduced(None, None).prepared(data)
-        return fit_exact(apart, scaled, blank, None)[0]
-
     plans = plans[:1] if wishes.non_negative else plans
+    exact = partial(_reproducing, session, data, wishes, None)
     plan = choose(session, data, plans, unlike, seed, exact=exact)
     if plan.start == "exact":
         assert plan.begun is not None
@@ -157,7 +185,7 @@ def _judged_penalty(
     against = objection(share * xp.concat(errors), share * middle_errors(pairs, unit), share)
     if against == DOUBT and wishes.rank is None and plan.rank > 1:
         # it was chosen by fits with another penalty
-        rank = max(1, min(plan.rank - 1, 3 * plan.rank // 4))
+        rank = max(1, 2 * plan.rank // 3)
         why = {"rank": rank, "why": "a larger one predicts worse than column means"}
         less = replace(plan, rank=rank, trail=[*plan.trail, why])
         return _judged_penalty(session, data, less, wishes, seed)

@@ -365,6 +365,17 @@ def update(
             tl.store(alone + Q * Q + Q + one, every_c)
 
 
+@triton.jit
+def _rows_of_inverse(systems, place, unit, part, Q: tl.constexpr):
+    """Return some rows of an inverse that is stored, scaled back."""
+    k = tl.arange(0, Q)
+    at = systems + place * (Q * Q + 4 * Q + 8)
+    A = tl.load(at + part[:, None] * Q + k[None, :])
+    A = tl.where(part[:, None] == k[None, :], 2.0, 0.0) - A
+    own = tl.load(at + Q * Q + 3 * Q + part)
+    return A * (own[:, None] * unit[None, :])
+
+
 @triton.jit(do_not_specialize=VARYING)
 def step(
     rows,
@@ -411,6 +422,7 @@ def step(
     k = tl.arange(0, Q)
     eye = k[:, None] == k[None, :]
     T: tl.constexpr = M.dtype.element_ty
+    PART: tl.constexpr = min(Q, 32)
     zero = tl.zeros((1,), T)
     every = tl.zeros((Q, Q), T)
     alone = total + tl.program_id(0).to(tl.int64) * (Q * Q)
@@ -450,10 +462,15 @@ def step(
                     G = tl.where(eye, G + held[:, None], G)
                     g += held * here
                 else:
-                    S = tl.load(turn + k[:, None] * Q + k[None, :])
-                    H = tl.dot(
-                        tl.trans(S), S * held[:, None], input_precision=PRECISION, out_dtype=T
-                    )
+                    at = ridge + (RIDGE - 1) * row * Q
+                    H = tl.zeros((Q, Q), T)
+                    for c in range(0, Q, PART):  # whole matrices would not fit on small chips
+                        part = c + tl.arange(0, PART)
+                        S = tl.load(turn + part[:, None] * Q + k[None, :])
+                        h = tl.load(at + part)
+                        H = tl.dot(
+                            tl.trans(S), S * h[:, None], H, input_precision=PRECISION, out_dtype=T
+                        )
                     G += 0.5 * (H + tl.trans(H))
                     g += tl.sum(H * here[None, :], axis=1)
             G = tl.where(eye, G + little, G)
@@ -471,8 +488,15 @@ def step(
                         s = tl.load(turn + k * (Q + 1))
                         d = s * s * tl.sum(tl.where(eye, inverse, 0.0), axis=1)
                     else:
+                        Z = tl.zeros((Q, Q), T)
+                        for c in range(0, Q, PART):
+                            part = c + tl.arange(0, PART)
+                            S = tl.load(turn + k[:, None] * Q + part[None, :])
+                            some = inverse
+                            if STAGE == 2:
+                                some = _rows_of_inverse(systems, place, unit, part, Q)
+                            Z = tl.dot(S, some, Z, input_precision=PRECISION, out_dtype=T)
                         S = tl.load(turn + k[:, None] * Q + k[None, :])
-                        Z = tl.dot(S, inverse, input_precision=PRECISION, out_dtype=T)
                         d = tl.sum(Z * S, axis=1)
                     tl.store(diagonals + row * Q + k, d)
                     every += inverse
