@@ -904,6 +904,15 @@ def test_small_ranks_are_tried_with_given_offsets():
     assert verdict(recipe)["error"] < 0.1
 
 
+def test_columns_are_solved_again_without_the_component_of_their_own():
+    """A column was rejected as a whole, and estimated as zero."""
+    options = {"random_state": 0}
+    recipe = Recipe("RobustPCA", options, 1549667071, (21, 196), seen=0.5870641545206826)
+    found = verdict(recipe)
+    assert found["rank"] == 1
+    assert found["error"] < 1e-9
+
+
 def test_constant_slices_of_a_tensor_do_not_judge_a_fit():
     """Medians predict them exactly, and so does the model, whatever its rank."""
     rng = np.random.default_rng(0)

@@ -240,13 +240,25 @@ def without_surplus(session: Session, problem: Observed, state: State, data: Obs
     if level > fine or not concentrated(table_factors(state)):
         return state
 
+    enough = 10 * max(level, least)
+
     def without(fewer: Bordered) -> State | None:
         outcome = session.outcome.copy()
         again = session.solve(problem, fewer, Alternating(), falling(least), 40, stage="fewer")
-        if threshold(again) <= 10 * max(level, least):
-            return again
+        if threshold(again) <= enough:
+            return mended(again)
         session.outcome.become(outcome)  # what was dropped was needed
         return None
+
+    def mended(state: State) -> State:
+        """Solve rows and columns again that only the dropped components explained."""
+        share, shares = data.rejected(table_factors(state), threshold(state))
+        if not any(bool((x > 0.5).any()) for x in shares):
+            return state
+        again = _anew(data, shares, True)(state)
+        again = session.solve(problem, again, Alternating(), falling(least), 40, stage="repair")
+        fewer = data.rejected(table_factors(again), threshold(again))[0] < share
+        return again if fewer and threshold(again) <= enough else state
 
     while (F := table_factors(state)).rank > 1:
         again = None
