@@ -220,3 +220,13 @@ def test_ones_are_never_formed_and_always_right(shape):
     if len(shape) == 2:
         np.testing.assert_allclose(ones.times(modes[1]), dense.times(modes[1]))
         np.testing.assert_allclose(ones.adjoint_times(modes[0]), dense.adjoint_times(modes[0]))
+
+
+def test_values_that_are_not_finite_give_no_warnings():
+    """NumPy gives such warnings by chance, too; the loop says that an iterate is not finite."""
+    rng = np.random.default_rng(0)
+    operator = sg.Sensing(rng.standard_normal((9, 4, 3)).astype(np.float32))
+    L, R = (rng.standard_normal((n, 2)).astype(np.float32) for n in (4, 3))
+    L[0, 0], R[:, 0] = np.inf, 0
+    with np.errstate(invalid="raise"):
+        assert np.isnan(operator.apply(sg.LowRank(L, R))).any()

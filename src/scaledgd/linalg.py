@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import device
@@ -14,6 +14,7 @@ from array_api_compat import device
 from .namespaces import array_namespace
 
 Array = Any
+F = TypeVar("F", bound=Callable[..., Any])
 
 LARGE = 33
 """Size from which the eigenvalues of a Gram matrix take ten times as long as its Cholesky factor.
@@ -48,6 +49,16 @@ def gram(M: Array) -> Array:
     return adjoint(M) @ M
 
 
+def unwarned(function: F) -> F:
+    """Return the function without NumPy's warnings of invalid values.
+
+    In single precision, products of small matrices give them by chance, once in some thousand fits,
+    although all numbers are finite. Whether iterates are finite is checked elsewhere.
+    """
+    return np.errstate(invalid="ignore")(function)
+
+
+@unwarned
 def mode_product(T: Array, M: Array, mode: int) -> Array:
     """Return T ×_mode M: every mode-fibre of T is multiplied by M."""
     xp = array_namespace(T)

@@ -9,7 +9,7 @@ from typing import Any
 from array_api_compat import array_namespace, device
 
 from ..factors import LowRank, Tucker
-from ..linalg import identity, mode_product
+from ..linalg import identity, mode_product, unwarned
 from .packing import packable
 from .uncertainty import PART
 
@@ -92,6 +92,7 @@ def _parts(A: Array, q: int) -> list[slice]:
     return [slice(s, s + step) for s in range(0, A.shape[0], step)]
 
 
+@unwarned
 def gradients(F: Coefficient, A: Array) -> Array:
     """Return the gradients of ⟨A_i, X⟩ by all numbers in all blocks, of shape (m, q)."""
     xp, shape = array_namespace(A), F.shape

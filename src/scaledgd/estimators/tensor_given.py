@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from .steadiness import Part
 from .tensor_model import TensorReading, centred
 from .tensor_vouching import after, judged_by, opinion
 from .tensor_ways import GAIN, in_turn
-from .tucker import QUICK, Ranks, TensorFit, fit_ranks, spectra
+from .tucker import QUICK, Ranks, TensorFit, fit_ranks, smaller, spectra
 from .vouching import parts_of
 
 Array = Any
@@ -93,25 +94,48 @@ def fit_given(
     if part is None:
         return found
     pairs = parts_of(part, seed)
-    tried: list[list[Array]] = [[] for _ in asked.centers]
-    parts: list[list[Part]] = [[] for _ in asked.centers]
-    for fit, test in pairs:
-        own = session.with_reading(None).apart(QUICK, 40)
-        for errors, fits, center in zip(tried, parts, asked.centers, strict=True):
-            this = replace(reading, center=center, offsets=centred(fit, center))
-            some, this = _with_offsets(own, fit, this, asked, None)
-            errors.append(this.applied(test).squared_errors(some.factors))
-            fits.append(Part.of((fit, test), partial(this.values, some.factors)))
+    centers, own = asked.centers, session.with_reading(None).apart(QUICK, 40)
+
+    def judged(pair: tuple[Any, Any], center: str, asked: Asked) -> tuple[Array, Part]:
+        """The errors of a fit to most entries on the others, and the fit."""
+        fit, test = pair
+        this = replace(reading, center=center, offsets=centred(fit, center))
+        some, this = _with_offsets(own, fit, this, asked, None)
+        errors = this.applied(test).squared_errors(some.factors)
+        return errors, Part.of(pair, partial(this.values, some.factors))
+
+    tried = [[judged(pair, center, asked) for center in centers] for pair in pairs]
     if session.out_of_time or not pairs:
         return found
     xp = array_namespace(part.y)
-    best, fits = xp.concat(tried[0]), parts[0]
-    for errors, others, center in zip(tried[1:], parts[1:], asked.centers[1:], strict=True):
-        if better(xp.concat(errors), best, GAIN):
-            best, fits = xp.concat(errors), others
+    each = [[list(x) for x in zip(*fits, strict=True)] for fits in zip(*tried, strict=True)]
+    best, fits = xp.concat(each[0][0]), each[0][1]
+
+    def errors_of(asked: Asked) -> Array:
+        return xp.concat([judged(pair, centers[0], asked)[0] for pair in pairs])
+
+    fewer = _fewer(asked, best, errors_of)
+    if fewer is not asked:
+        why = {"rank": fewer.ranks, "why": "larger ones predict worse"}
+        less = replace(reading, trail=[*reading.trail, why])
+        return fit_given(session, data, less, fewer, None, seed)
+    for (others, parts), center in zip(each[1:], centers[1:], strict=True):
+        if better(xp.concat(others), best, GAIN):
+            best, fits = xp.concat(others), parts
             found = with_center(center, None)
     session.shared.parts = fits if part.shape == data.shape else []
     return after(found, opinion(best, pairs, last, robust), data, last, robust)
+
+
+def _fewer(asked: Asked, errors: Array, judged: Callable[[Asked], Array]) -> Asked:
+    """Halve ranks while that predicts better: superfluous components may follow gross errors."""
+    while asked.outliers is not None and max(asked.ranks) > 1:
+        half = replace(asked, ranks=tuple(max(1, a // 2) for a in asked.ranks))
+        others = judged(half)
+        if not smaller(others, errors):
+            break
+        asked, errors = half, others
+    return asked
 
 
 def _with_offsets(

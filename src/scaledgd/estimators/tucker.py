@@ -324,7 +324,7 @@ def _robust(
     noise = 0.0
     # a fraction makes one of the residuals the limit; rounding must not decide whether it counts
     limit *= 1 + max(1e-9, 30 * epsilon(data.example))
-    for _ in range(3):
+    for _ in range(3 if session.tol < QUICK else 2):
         if outliers == "auto":
             last, limit = limit, max(MULTIPLE * data.residual_scale(F), floor)
             if noise and abs(limit - last) <= 1e-3 * last:
@@ -392,20 +392,38 @@ def choose_ranks(
     """
     start: Tucker | None = None
     trail: list[dict[str, Any]] = []
-    best: tuple[float, Ranks] = math.inf, possible((1,) * len(data.shape), data.shape)
+    chosen, least = possible((1,) * len(data.shape), data.shape), None
     worse = 0
     for fit, test in data.split(0.1, seed):
         zero = _judged(test.squared_errors(_nothing(test)))
         for ranks, found in rungs(session.apart(QUICK, 40), fit, outliers):
-            error = _judged(test.squared_errors(found.factors))
+            errors = test.squared_errors(found.factors)
+            error = _judged(errors)
             trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
-            better = error < 0.99 * best[0]
-            best, worse = ((error, ranks), 0) if better else (best, worse + 1)
-            if better:
+            worse += 1
+            if least is None or smaller(errors, least):
+                chosen, least, worse = ranks, errors, 0
                 start = found.factors if found.factors.ranks == ranks else None
             if worse == 2 or error <= 1e-10 * zero or session.out_of_time:
                 break
-    return best[1], trail, start
+    return chosen, trail, start
+
+
+def smaller(errors: Array, least: Array) -> bool:
+    """Return whether squared errors are smaller than others, some of which are gross.
+
+    Gross ones count no more than large ones. Large ones do count: a fit may predict most entries
+    well, and reject all others.
+
+    Parameters
+    ----------
+    errors, least : arrays of shape (m,)
+        At the same entries.
+    """
+    xp = array_namespace(errors)
+    most = 9 * max(_judged(errors), _judged(least))
+    now, before = (float(xp.mean(xp.where(x < most, x, most + 0 * x))) for x in (errors, least))
+    return now < 0.99 * before
 
 
 def _nothing(data: Observations) -> Tucker:

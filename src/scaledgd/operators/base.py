@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from ..ambient import Ambient
 from ..factors import Factors
 from ..kernels import RowSolution, RowSystem, RowSystems, RowUpdate, UnsureRows
-from ..linalg import conjugate_gradients
+from ..linalg import conjugate_gradients, unwarned
 from ..losses import Loss
 
 Array = Any
@@ -374,6 +374,7 @@ class Operator:
 
         J = self.block_matrix(F, k)
 
+        @unwarned
         def normal(D: Array) -> Array:
             measured = self.apply(F.linear(k, D)) if J is None else J @ reshape(D, (-1,))
             measured = measured if weights is None else weights * measured

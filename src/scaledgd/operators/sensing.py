@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, is_array_api_obj
 from .. import checks
 from ..ambient import Ambient, Dense, RankOneSum
 from ..factors import Factors, LowRank, Tucker
-from ..linalg import conj, is_complex, mode_product
+from ..linalg import conj, is_complex, mode_product, unwarned
 from .base import Operator
 
 Array = Any
@@ -87,6 +87,7 @@ class Sensing(Operator):
     def arrays(self) -> dict[str, Array]:
         return {"A": self.A} if self.dense else {}
 
+    @unwarned
     def apply(self, factors: Factors) -> Array:
         X = factors.full()
         x = array_namespace(X).reshape(X, (-1,))
@@ -94,6 +95,7 @@ class Sensing(Operator):
             self.matrix @ x if self.dense else _like(self.matrix.matvec(x), x, self.matrix.shape[0])
         )
 
+    @unwarned
     def adjoint(self, w: Array) -> Ambient:
         x = (
             conj(self.matrix.T @ conj(w))
@@ -102,6 +104,7 @@ class Sensing(Operator):
         )
         return Dense(array_namespace(w).reshape(x, self.shape))
 
+    @unwarned
     def block_matrix(self, factors: Factors, k: int) -> Array | None:
         if not self.dense or is_complex(self.matrix) or is_complex(factors.blocks[0]):
             return None
