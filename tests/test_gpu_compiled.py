@@ -39,3 +39,5 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     compiled = set(re.findall(r"^  (\w+) +\d+", done.stdout, re.MULTILINE))
     assert compiled == {name for name, x in vars(backend).items() if is_kernel(x)}
+    shared = [int(n) for n in re.findall(r"^  \w+ +\d+ +(\d+)", done.stdout, re.MULTILINE)]
+    assert max(shared) <= 64 * 1024  # the least that a GPU of compute capability 7.5 or later has

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,9 @@ from .tucker import QUICK, Ranks, TensorFit, fit_ranks, smaller, spectra
 from .vouching import parts_of
 
 Array = Any
+
+SHARE = 0.3
+"""Share of the time left that fits of fewer components may take."""
 
 
 def with_ridge(
@@ -95,30 +98,12 @@ def fit_given(
         return found
     pairs = parts_of(part, seed)
     centers, own = asked.centers, session.with_reading(None).apart(QUICK, 40)
-
-    def judged(pair: tuple[Any, Any], center: str, asked: Asked) -> tuple[Array, Part]:
-        """The errors of a fit to most entries on the others, and the fit."""
-        fit, test = pair
-        this = replace(reading, center=center, offsets=centred(fit, center))
-        some, this = _with_offsets(own, fit, this, asked, None)
-        errors = this.applied(test).squared_errors(some.factors)
-        return errors, Part.of(pair, partial(this.values, some.factors))
-
-    tried = [[judged(pair, center, asked) for center in centers] for pair in pairs]
+    tried = [[_judged(own, pair, reading, center, asked) for center in centers] for pair in pairs]
     if session.out_of_time or not pairs:
         return found
     xp = array_namespace(part.y)
     each = [[list(x) for x in zip(*fits, strict=True)] for fits in zip(*tried, strict=True)]
     best, fits = xp.concat(each[0][0]), each[0][1]
-
-    def errors_of(asked: Asked) -> Array:
-        return xp.concat([judged(pair, centers[0], asked)[0] for pair in pairs])
-
-    fewer = _fewer(asked, best, errors_of)
-    if fewer is not asked:
-        why = {"rank": fewer.ranks, "why": "larger ones predict worse"}
-        less = replace(reading, trail=[*reading.trail, why])
-        return fit_given(session, data, less, fewer, None, seed)
     for (others, parts), center in zip(each[1:], centers[1:], strict=True):
         if better(xp.concat(others), best, GAIN):
             best, fits = xp.concat(others), parts
@@ -127,15 +112,53 @@ def fit_given(
     return after(found, opinion(best, pairs, last, robust), data, last, robust)
 
 
-def _fewer(asked: Asked, errors: Array, judged: Callable[[Asked], Array]) -> Asked:
-    """Halve ranks while that predicts better: superfluous components may follow gross errors."""
-    while asked.outliers is not None and max(asked.ranks) > 1:
-        half = replace(asked, ranks=tuple(max(1, a // 2) for a in asked.ranks))
-        others = judged(half)
-        if not smaller(others, errors):
-            break
-        asked, errors = half, others
-    return asked
+def fewer(
+    session: Session, data: LocalObservations, reading: TensorReading, asked: Asked, seed: int
+) -> tuple[TensorReading, Asked]:
+    """Halve given ranks if that predicts better: superfluous components follow gross errors.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        Divided by their magnitude.
+    reading : TensorReading
+    asked : Asked
+    seed : int
+    """
+    square = data.mean_square()
+    part = judged_by(data, asked.ranks, square, seed, robust=True)
+    pairs = [] if part is None else parts_of(part, seed)
+    own, now = session.with_reading(None).apart(QUICK, 40), time.perf_counter()
+    own = replace(own, deadline=now + SHARE * (session.deadline - now))  # the fit needs time, too
+
+    def errors_of(asked: Asked) -> Array:
+        every = [_judged(own, pair, reading, asked.centers[0], asked)[0] for pair in pairs]
+        return array_namespace(data.y).concat(every)
+
+    if not pairs:
+        return reading, asked
+    best, least, half = asked, errors_of(asked), asked
+    while max(half.ranks) > 1 and not own.out_of_time:
+        half = replace(asked, ranks=tuple(max(1, a // 2) for a in half.ranks))
+        errors = errors_of(half)
+        if not own.out_of_time and smaller(errors, least):
+            best, least = half, errors
+    if best is not asked:
+        why = {"rank": best.ranks, "why": "larger ones predict worse"}
+        reading = replace(reading, trail=[*reading.trail, why])
+    return reading, best
+
+
+def _judged(
+    session: Session, pair: Any, reading: TensorReading, center: str, asked: Asked
+) -> tuple[Array, Part]:
+    """The errors of a fit to most entries on the others, and the fit."""
+    fit, test = pair
+    reading = replace(reading, center=center, offsets=centred(fit, center))
+    some, reading = _with_offsets(session, fit, reading, asked, None)
+    errors = reading.applied(test).squared_errors(some.factors)
+    return errors, Part.of(pair, partial(reading.values, some.factors))
 
 
 def _with_offsets(

@@ -20,7 +20,7 @@ from .local_observations import LocalObservations
 from .observations import same_library
 from .reading import Kind, read_tensor, weighted
 from .session import Session
-from .tensor_given import Asked, fit_given, with_ridge
+from .tensor_given import Asked, fewer, fit_given, with_ridge
 from .tensor_model import TensorModel, TensorReading
 from .tensor_search import PART, fit_auto
 from .tensor_vouching import offsets_alone, opinion
@@ -221,6 +221,7 @@ class _TensorEstimator(EntrywiseEstimator):
                 return found if ridge is None else with_ridge(session, normal, found, ridge)
             assert bound is not None
             ranks = tuple(map(min, chosen, bound))
+        given = not reading.trail and ranks is not None and start is None
         trail = reading.trail or [{"rank": ranks, "why": "given"}]
         if ranks is None:
             here = session.with_reading(reading)
@@ -230,6 +231,8 @@ class _TensorEstimator(EntrywiseEstimator):
                 ranks, start = possible(tuple(map(min, ranks, bound)), data.shape), None
         reading = replace(reading, trail=trail)
         asked = Asked(ranks, centers, outliers, ridge, self._offsets)
+        if given and outliers is not None and isinstance(normal, LocalObservations):
+            reading, asked = fewer(session, normal, reading, asked, seed)
         return fit_given(session, normal, reading, asked, start, seed)
 
     def _salvaged(

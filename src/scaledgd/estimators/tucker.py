@@ -236,13 +236,17 @@ def _least_squares(
 
 
 def _noisy(
-    session: Session, problem: Observed, state: State, data: Observations, most: int = 10
+    session: Session,
+    problem: Observed,
+    state: State,
+    data: Observations,
+    most: int = 10,
+    updates: int = 300,
 ) -> TensorFit:
     """Estimate a ridge from the noise, and the ranks that the noise does not explain."""
     F, values = spectra(tucker_factors(state))
     noise = _noise(state, data, F.ranks)
     share, rounds, sweeps = (1e-3, most, 100) if session.tol < QUICK else (1e-2, 2, 30)
-    left = ENOUGH
     for _ in range(rounds):
         kept = supported(values, F.ranks, data, noise)
         smaller = kept != F.ranks
@@ -250,13 +254,13 @@ def _noisy(
         held = replace(problem, ridge=ridges(F, noise))
         rules = [beside_residual(share), change(session.tol)]
         before = len(session.outcome.history)
-        state = session.solve(held, F, Alternating(), rules, min(sweeps, left), stage="ridge")
-        left -= max(1, len(session.outcome.history) - before)
+        state = session.solve(held, F, Alternating(), rules, min(sweeps, updates), stage="ridge")
+        updates -= max(1, len(session.outcome.history) - before)
         plain = problem.linearize(state.factors)
         F, values = spectra(tucker_factors(state))
         last, noise = noise, _noise(plain, data, F.ranks)
         same = not smaller and abs(noise - last) <= 1e-3 * last
-        if same or left <= 0 or session.out_of_time:
+        if same or updates <= 0 or session.out_of_time:
             break
     return TensorFit(F, noise)
 
@@ -331,7 +335,7 @@ def _robust(
                 break
         fixed = data.problem(HardTrim(limit))
         # the rejected set changes between turns, so none of them need converge
-        fit = _noisy(session, fixed, fixed.linearize(F), data, 3)
+        fit = _noisy(session, fixed, fixed.linearize(F), data, 3, 150)
         F, noise = fit.factors, fit.noise / WITHIN
         if outliers != "auto":
             # a fraction may reject far more than outliers
@@ -347,9 +351,6 @@ PLENTY = 3
 
 QUICK = 1e-6
 """Tolerance above which a fit only serves to compare ranks, and need not converge."""
-
-ENOUGH = 300
-"""Number of updates after which a ridge is not learnt again."""
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
