@@ -979,3 +979,15 @@ def test_rows_without_any_entry_are_transformed(scale):
     for estimator in (sg.RobustPCA, sg.MatrixCompletion):
         model = estimator(2, center="rows", scale=scale, random_state=0).fit(X)
         assert np.all(np.isfinite(model.transform(np.full((2, 12), np.nan))))
+
+
+@pytest.mark.parametrize("rank", [2, "auto"])
+@pytest.mark.parametrize("scale", ["auto", "none", "rows", "columns", "both"])
+def test_nonnegative_factors_need_no_choice_of_offsets(rank, scale):
+    """With scale="columns" the error was that there are no offsets, though none were requested."""
+    rng = np.random.default_rng(0)
+    truth = rng.random((60, 2)) @ rng.random((2, 12))
+    X = np.where(rng.random(truth.shape) < 0.3, np.nan, truth)
+    model = sg.MatrixCompletion(rank, non_negative=True, scale=scale, random_state=0).fit(X)
+    assert model.center_ == "none"
+    assert np.abs(model.reconstruct() - truth).max() < 0.02

@@ -16,7 +16,7 @@ from scaledgd.linalg import inner
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.trust import __main__ as trust
-from benchmarks.trust import instances, judge
+from benchmarks.trust import instances, judge, record
 from benchmarks.trust.instances import ESTIMATORS, REGRESSORS, Recipe, determined, drawn, made
 from benchmarks.trust.judge import clear, errors, opinion, simple, verdict
 from benchmarks.trust.shrink import shrunk, simpler
@@ -257,3 +257,20 @@ def test_a_word_that_is_no_text_is_shown(tmp_path):
     assert code == 2
     assert "line 3" in told
     assert "µ" in told  # Windows-1252
+
+
+def test_answers_far_from_the_truth_are_counted():
+    plain = Recipe(noise=0.01, offset=1.0).plain
+    line = {"seed": 0, "number": 0, "recipe": plain, "determined": True, "warned": False}
+    line |= {"error": 0.2, "means": 1.0, "offsets": 0.9, "failures": [], "cpu": 0.1}
+    assert record.lost(line)
+    assert not record.lost({**line, "error": 0.09})
+    assert not record.lost({**line, "warned": True})
+    assert not record.lost({**line, "determined": False})
+    # one component and two offsets need a rank of 3
+    for rank, far in ((1, False), (3, True), ("auto", True)):
+        asked = {**plain, "options": {"rank": rank}}
+        assert record.lost({**line, "recipe": asked}) == far
+    assert not record.lost({**line, "recipe": {**plain, "options": {"ridge": 0.1}}})
+    said = "     1  far from the truth that the data determine, without a warning"
+    assert said in record.table([line])

@@ -8,6 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from .instances import Recipe
 
 Line = dict[str, Any]
@@ -29,6 +31,10 @@ HARMLESS = {"refused", "skipped"}
 
 ALLOWED = 5e-3
 """Share of the answers that may be bad without a warning if the truth is not determined."""
+
+
+FAR = 0.05
+"""Error, as a share of the truth and beyond five times the noise, that is far from the truth."""
 
 
 class Record:
@@ -85,6 +91,25 @@ def asked_for(line: Line) -> bool:
     return limited and bool(said) and all(x.startswith("ConvergenceWarning") for x in said)
 
 
+def lost(line: Line) -> bool:
+    """Whether an answer is far from a truth that the data determine, and no warning says so.
+
+    Being better than means is a weak demand. Options that exclude the truth are excused.
+    """
+    recipe = Recipe.of(line["recipe"])
+    asked, rank = recipe.options, recipe.options.get("rank")
+    if "error" not in line or not line["determined"] or line.get("doubted", line["warned"]):
+        return False
+    if {"ridge", "max_time", "max_iter"} & {k for k, v in asked.items() if v is not None}:
+        return False
+    needed = recipe.rank + (len(recipe.shape) if recipe.offset else 0)
+    if rank not in (None, "auto") and np.min(rank) < needed:
+        return False
+    unit = 0.05 if recipe.kind == "int64" else 0.0  # values are rounded
+    least = FAR + 5 * (recipe.noise + unit)
+    return bool(min(line["error"], line.get("plain error", line["error"])) > least)
+
+
 def shown(line: Line) -> str:
     """Return a row of the table of failures."""
     ratio = ""
@@ -130,6 +155,9 @@ def table(lines: list[Line]) -> list[str]:
         if name == "bad" and counts[name]:
             allowed = f"  ({ALLOWED * (len(answered) - sure):.0f} are allowed)"
         rows += [f"{counts[name]:>6}  {name}{allowed}"] if counts[name] else []
+    far = [line for line in lines if lost(line)]
+    rows += [f"{shown(line)}  far from the truth" for line in far]
+    rows.append(f"{len(far):>6}  far from the truth that the data determine, without a warning")
     if answered:
         slowest = max(answered, key=lambda line: line["cpu"])
         total = sum(line.get("cpu", 0) for line in lines)

@@ -102,6 +102,8 @@ def _given_penalty(
     session: Session, data: LocalObservations, wishes: Wishes, seed: int
 ) -> TableFit:
     """Fit with a given ridge, or with nonnegative factors."""
+    if wishes.non_negative and wishes.center == "auto":
+        wishes = replace(wishes, center="none")
     bound = determinable(data, 0.8)
     if wishes.rank is not None and wishes.rank > bound and wishes.non_negative:
         wishes = replace(wishes, rank=None)  # an upper bound that excludes nothing
