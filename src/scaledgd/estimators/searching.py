@@ -112,8 +112,10 @@ def _given_penalty(
     else:
         trail = [{"rank": wishes.rank, "why": "given"}]
         plan = Plan(wishes.plain, min(wishes.rank, bound), trail)
-        plan = _fewest(session, data, plan, wishes) if wishes.non_negative else plan
-    return _judged_penalty(session, data, plan, wishes, seed)
+    found = _penalised(session, data, plan, wishes, report=True)
+    if wishes.rank is not None and wishes.non_negative:
+        plan, found = _fewest(session, data, plan, wishes, found)
+    return _judged_penalty(session, data, plan, wishes, seed, found)
 
 
 def _reproducing(
@@ -126,7 +128,9 @@ def _reproducing(
     return fit_exact(session.with_reading(None), scaled, blank, rank)[0]
 
 
-def _fewest(session: Session, data: LocalObservations, plan: Plan, wishes: Wishes) -> Plan:
+def _fewest(
+    session: Session, data: LocalObservations, plan: Plan, wishes: Wishes, found: TableFit
+) -> tuple[Plan, TableFit]:
     """Lower a given rank if fewer nonnegative components reproduce the data.
 
     Superfluous ones would be arbitrary. The nonnegative rank may be larger than the rank.
@@ -134,15 +138,17 @@ def _fewest(session: Session, data: LocalObservations, plan: Plan, wishes: Wishe
     state = _reproducing(session, data, wishes, plan.rank)
     rank = plan.rank if state is None else table_factors(state).rank
     if rank >= plan.rank or session.out_of_time:
-        return plan
+        return plan, found
     trail = [*plan.trail, {"rank": rank, "why": "reproduces the data"}]
-    less, left = replace(plan, rank=max(1, rank), trail=trail), []
-    for each in (plan, less):
-        found = _penalised(session.apart(), data, each, wishes)
-        problem = found.reading.apply(data).problem()
-        left.append(float(problem.linearize(table_factors(found.state)).value))
-    enough = max(4 * left[0], REPRODUCED * float(problem.value_at_zero))
-    return less if left[1] <= enough else plan
+    less = replace(plan, rank=max(1, rank), trail=trail)
+    outcome = session.outcome.copy()
+    fewer = _penalised(session, data, less, wishes, report=True)
+    problem = found.reading.apply(data).problem()
+    left = [float(problem.linearize(table_factors(f.state)).value) for f in (found, fewer)]
+    if left[1] <= max(4 * left[0], REPRODUCED * float(problem.value_at_zero)):
+        return less, fewer
+    session.outcome.become(outcome)
+    return plan, found
 
 
 def _supported(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> Plan:
@@ -165,10 +171,14 @@ def _supported(session: Session, data: LocalObservations, wishes: Wishes, seed: 
 
 
 def _judged_penalty(
-    session: Session, data: LocalObservations, plan: Plan, wishes: Wishes, seed: int
+    session: Session,
+    data: LocalObservations,
+    plan: Plan,
+    wishes: Wishes,
+    seed: int,
+    found: TableFit,
 ) -> TableFit:
-    """Fit as planned, and judge the fit by held-out entries."""
-    found = _penalised(session, data, plan, wishes, report=True)
+    """Judge a fit by held-out entries, and replace it if a smaller rank may do better."""
     # a rank that was given, or chosen by other fits, is judged at the end
     pairs = parts_of(data, seed) if data.size <= LARGE and not session.out_of_time else []
     unit, errors, parts = own_units(data), [], []
@@ -190,7 +200,8 @@ def _judged_penalty(
         rank = max(1, 2 * plan.rank // 3)
         why = {"rank": rank, "why": "a larger one predicts worse than column means"}
         less = replace(plan, rank=rank, trail=[*plan.trail, why])
-        return _judged_penalty(session, data, less, wishes, seed)
+        found = _penalised(session, data, less, wishes, report=True)
+        return _judged_penalty(session, data, less, wishes, seed, found)
     return doubted(found, against) if against else found
 
 

@@ -129,7 +129,9 @@ def fewer(
     square = data.mean_square()
     part = judged_by(data, asked.ranks, square, seed, robust=True)
     pairs = [] if part is None else parts_of(part, seed)
-    own, now = session.with_reading(None).apart(QUICK, 40), time.perf_counter()
+    # iterates of a part are not models of the whole
+    known = reading if part is not None and part.shape == data.shape else None
+    own, now = session.with_reading(known).apart(QUICK, 40), time.perf_counter()
     own = replace(own, deadline=now + SHARE * (session.deadline - now))  # the fit needs time, too
 
     def errors_of(asked: Asked) -> Array:
