@@ -60,10 +60,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     possible = wishes.allow("none") and alike and (data.size <= LARGE or many)
 
     def exact() -> tuple[State | None, State | None]:
-        if not possible:
-            return None, None
-        reading, scaled, blank = reproduced(None, wishes.rank).prepared(data)
-        return fit_exact(session.with_reading(reading), scaled, blank, wishes.rank)
+        return _exactly(session, data, wishes.rank, True) if possible else (None, None)
 
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     state, begun = (None, None) if wishes.rank is None else exact()
@@ -118,14 +115,19 @@ def _given_penalty(
     return _judged_penalty(session, data, plan, wishes, seed, found)
 
 
+def _exactly(
+    session: Session, data: LocalObservations, rank: int | None, report: bool
+) -> tuple[State | None, State | None]:
+    """Return what `fit_exact` finds without offsets; an interrupt returns reported iterates."""
+    reading, scaled, blank = reproduced(None, rank).prepared(data)
+    return fit_exact(session.with_reading(reading if report else None), scaled, blank, rank)
+
+
 def _reproducing(
     session: Session, data: LocalObservations, wishes: Wishes, rank: int | None
 ) -> State | None:
     """Return a fit without offsets that reproduces the data, if there is one."""
-    if not wishes.allow("none"):
-        return None
-    _, scaled, blank = reproduced(None, rank).prepared(data)
-    return fit_exact(session.with_reading(None), scaled, blank, rank)[0]
+    return _exactly(session, data, rank, False)[0] if wishes.allow("none") else None
 
 
 def _fewest(
