@@ -18,7 +18,7 @@ Array = Any
 Index = tuple[Array, ...]
 Trail = list[dict[str, Any]]
 
-CACHES = ("attributes", "_summary", "_fitted", "_root")
+CACHES = ("attributes", "_summary", "_fitted", "_in_fit", "_root")
 """Cached properties of models, which are neither pickled nor saved."""
 
 

@@ -15,11 +15,12 @@ from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
 from .steadiness import Part
-from .tensor_model import TensorReading, centred
+from .tensor_model import TensorReading, centred, slice_units
+from .tensor_units import exact, in_units, preferred
 from .tensor_vouching import after, judged_by, opinion
 from .tensor_ways import GAIN, in_turn
 from .tucker import QUICK, Ranks, TensorFit, fit_ranks, smaller, spectra
-from .vouching import parts_of
+from .vouching import Pairs, parts_of
 
 Array = Any
 
@@ -36,8 +37,8 @@ def with_ridge(
     """Fit a chosen model again, with a given ridge."""
     fit, reading = found
     F, reading = spectra(fit.factors)[0], replace(reading, fold=None)
-    here = session.with_reading(reading)
-    return fit_ranks(here, reading.applied(data), F.ranks, None, F, ridge), reading
+    here, left = session.with_reading(reading), reading.applied(data.standardised(reading.units))
+    return fit_ranks(here, left, F.ranks, None, F, ridge), reading
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def fit_given(
     ----------
     session : Session
     data : LocalObservations
-        Divided by their magnitude.
+        Divided by their magnitude and the units of the reading.
     reading : TensorReading
     asked : Asked
     start : Tucker, optional
@@ -109,13 +110,21 @@ def fit_given(
             best, fits = xp.concat(others), parts
             found = with_center(center, None)
     session.shared.parts = fits if part.shape == data.shape else []
-    return after(found, opinion(best, pairs, last, robust), data, last, robust)
+    units = reading.units if part.shape == data.shape else ()
+    return after(found, opinion(best, pairs, last, robust, units), data, last, robust)
 
 
 def fewer(
-    session: Session, data: LocalObservations, reading: TensorReading, asked: Asked, seed: int
+    session: Session,
+    data: LocalObservations,
+    reading: TensorReading,
+    asked: Asked,
+    seed: int,
+    unlike: bool,
 ) -> tuple[TensorReading, Asked]:
-    """Halve given ranks if that predicts better: superfluous components follow gross errors.
+    """Choose units of slices, and halve given ranks, if that predicts better.
+
+    Superfluous components follow gross errors.
 
     Parameters
     ----------
@@ -125,6 +134,8 @@ def fewer(
     reading : TensorReading
     asked : Asked
     seed : int
+    unlike : bool
+        Whether slices of the last mode may have different units.
     """
     square = data.mean_square()
     part = judged_by(data, asked.ranks, square, seed, robust=True)
@@ -134,21 +145,34 @@ def fewer(
     own, now = session.with_reading(known).apart(QUICK, 40), time.perf_counter()
     own = replace(own, deadline=now + SHARE * (session.deadline - now))  # the fit needs time, too
 
-    def errors_of(asked: Asked) -> Array:
-        every = [_judged(own, pair, reading, asked.centers[0], asked)[0] for pair in pairs]
+    def errors_of(asked: Asked, reading: TensorReading, pairs: Pairs) -> Array:
+        here = own if known is None else own.with_reading(reading)
+        every = [_judged(here, pair, reading, asked.centers[0], asked)[0] for pair in pairs]
         return array_namespace(data.y).concat(every)
 
-    if not pairs:
+    if not pairs or part is None:
         return reading, asked
-    best, least, half = asked, errors_of(asked), asked
+    units = slice_units(part, robust=True) if unlike else ()
+    scaled, other = in_units(pairs, units), replace(reading, units=units)
+    best, least, half = asked, errors_of(asked, other, scaled), asked
+    if units and not own.out_of_time and not exact(least):
+        errors = errors_of(asked, reading, pairs)
+        if own.out_of_time or preferred(least, errors, pairs, units, smaller):
+            pairs, reading = scaled, other
+        else:
+            least = errors
+    else:
+        pairs, reading = scaled, other
     while max(half.ranks) > 1 and not own.out_of_time:
         half = replace(asked, ranks=tuple(max(1, a // 2) for a in half.ranks))
-        errors = errors_of(half)
+        errors = errors_of(half, reading, pairs)
         if not own.out_of_time and smaller(errors, least):
             best, least = half, errors
     if best is not asked:
         why = {"rank": best.ranks, "why": "larger ones predict worse"}
         reading = replace(reading, trail=[*reading.trail, why])
+    if reading.units and part.shape != data.shape:
+        reading = replace(reading, units=slice_units(data, robust=True))
     return reading, best
 
 

@@ -21,6 +21,7 @@ from .slices import SlicePrior, solve_parts
 from .tensor_series import interpolated, nothing_left, telling_modes
 from .tucker import TensorFit, degrees, ridges, spectra, tucker_factors
 from .uncertainty import Spread
+from .vouching import own_units
 
 Array = Any
 Offsets = tuple[Array | None, ...]
@@ -30,6 +31,17 @@ BEYOND = 25.0
 
 FEW = 3
 """Number of entries that a slice needs for their median to be meaningful."""
+
+SCALES = {
+    (False, False): "none",
+    (True, False): "rows",
+    (False, True): "columns",
+    (True, True): "both",
+}
+"""Names of the scales of slices of mode 0, and of the last mode."""
+
+UNLIKE = 10.0
+"""Ratio of deviations of slices above which they may have different units."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +64,8 @@ class TensorReading:
         The mode along which the tensor is unfolded to a matrix.
     uneven : bool
         Whether each slice has its own noise level.
+    units : tuple of arrays or None, one per mode
+        The units of slices that the data were divided by, if any; there are no offsets then.
     """
 
     size: float
@@ -62,14 +76,19 @@ class TensorReading:
     level: float = 1.0
     fold: int | None = None
     uneven: bool = False
+    units: Offsets = ()
+
+    def normalised(self, data: LocalObservations) -> LocalObservations:
+        """Return data divided by their magnitude and by the units of slices."""
+        return data.scaled(self.size).standardised(self.units)
 
     def applied(self, data: LocalObservations) -> LocalObservations:
-        """Return data, divided by their magnitude, minus offsets, in units of their slices."""
+        """Return normalised data minus offsets, divided by the sizes of the slices of mode 0."""
         left = data.shifted(self.offsets)
         return left if self.slice_scale is None else left.standardised((self.slice_scale,))
 
     def errors(self, squares: Array, data: LocalObservations) -> Array:
-        """Return squared errors of entries in units of the data."""
+        """Return squared errors of entries in units of the normalised data."""
         if self.slice_scale is None:
             return squares
         return squares * data.along(0, self.slice_scale**2)
@@ -79,7 +98,7 @@ class TensorReading:
         values = F.gather(index)
         if self.slice_scale is not None:
             values = values * _along(self.slice_scale, 0, len(index), index)
-        return self.size * _with_offsets(values, self.offsets, index)
+        return _in_units(_with_offsets(values, self.offsets, index), self.size, self.units, index)
 
     def fit_of(self, state: State, data: LocalObservations, robust: bool) -> TensorFit:
         """Return the result of an interrupted fit from its iterate."""
@@ -111,6 +130,24 @@ def slice_medians(data: Observations, mode: int) -> Array:
     some = xp.sort(found[known])
     typical = some[some.shape[0] // 2] if some.shape[0] else 0.0
     return xp.where(known, found, typical + 0 * found)
+
+
+def slice_units(data: LocalObservations, robust: bool = False) -> Offsets:
+    """Return the deviations of the slices of the last mode; nothing if they are alike.
+
+    They are often variables of different units, such as a pressure beside a temperature.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    robust : bool
+        Whether some entries are grossly wrong.
+    """
+    last = len(data.shape) - 1
+    found, xp = own_units(data, last, robust), array_namespace(data.y)
+    if float(xp.max(found)) <= UNLIKE * float(xp.min(found)):
+        return ()
+    return (*(None for _ in range(last)), xp.astype(found, data.y.dtype))
 
 
 def slice_sizes(data: LocalObservations, level: float) -> Array:
@@ -152,6 +189,8 @@ class TensorModel(EntrywiseModel):
         Modes along which neighbours predict the residual of the low-rank part.
     levels : tuple of arrays or None, one per mode
         The values of constant slices, NaN elsewhere.
+    units : tuple of arrays or None, one per mode
+        The units of slices, which multiply the factors; there are no offsets then.
     """
 
     factors: Tucker
@@ -166,6 +205,7 @@ class TensorModel(EntrywiseModel):
     level: float | None = None
     smooth: tuple[int, ...] = ()
     levels: Levels = ()
+    units: Offsets = ()
 
     @classmethod
     def of(
@@ -200,6 +240,7 @@ class TensorModel(EntrywiseModel):
             slices=fit.slices,
             level=None if sizes is None else reading.level,
             levels=slice_levels(data),
+            units=reading.units,
         )
         F, own = model.solve_slices(data)
         if fit.slices and model._misfit(data, F, own) > BEYOND * model.noise:
@@ -222,8 +263,13 @@ class TensorModel(EntrywiseModel):
     def _left(self, data: LocalObservations, F: Tucker, own: Array) -> LocalObservations:
         """The residual of the solved slices, in the units of the data."""
         offsets = (own if self.own_offset else None, *self.offsets[1:])
-        scaled = data.in_precision_of(F.core).scaled(self.size).shifted(offsets)
-        return scaled.residual(F).scaled(1 / self.size)
+        residual = self.normalised(data).shifted(offsets).residual(F)
+        return undone(residual, self.units).scaled(1 / self.size)
+
+    def normalised(self, data: LocalObservations) -> LocalObservations:
+        """Return data divided by their magnitude and by the units of slices."""
+        data = data.in_precision_of(self.factors.core)
+        return data.scaled(self.size).standardised(self.units)
 
     @cached_property
     def _fitted(self) -> Array:
@@ -233,12 +279,12 @@ class TensorModel(EntrywiseModel):
     def _misfit(self, data: LocalObservations, F: Tucker, own: Array) -> float:
         """The mean square of the residual of the solved slices, in units of the fit."""
         offsets = (own if self.own_offset else None, *self.offsets[1:])
-        return data.scaled(self.size).shifted(offsets).residual(F).mean_square()
+        return self.normalised(data).shifted(offsets).residual(F).mean_square()
 
     def solve_slices(self, data: LocalObservations) -> tuple[Tucker, Array]:
         """Return the rows of the first factor, and the offset of every slice of mode 0."""
-        xp, data = array_namespace(data.y), data.in_precision_of(self.factors.core)
-        data = data.scaled(self.size).shifted((None, *self.offsets[1:]))
+        xp, data = array_namespace(data.y), self.normalised(data)
+        data = data.shifted((None, *self.offsets[1:]))
         U = self.factors.factors
         own = xp.zeros_like(data.counts(0))
         sizes = own + 1
@@ -278,7 +324,7 @@ class TensorModel(EntrywiseModel):
         for k, b in enumerate(self.offsets):
             if b is not None:
                 X = X + _along(own if k == 0 else b, k, len(self.offsets), index)
-        X = X * self.size
+        X = _in_units(X, self.size, self.units, index)
         if self.smooth and data.size:
             series = interpolated(self._left(data, F, own), self.smooth)
             X = X + (series if index is None else series[index])
@@ -293,7 +339,11 @@ class TensorModel(EntrywiseModel):
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """The fitted attributes that do not need a pass over the data."""
-        F, values = spectra(Tucker(self.solved.factors, self.size * self.solved.core))
+        F, values = self._in_fit
+        if self.units:
+            known = zip(F.factors, self.units, strict=True)
+            wide = tuple(U if d is None else U * d[:, None] for U, d in known)
+            F, values = spectra(Tucker(wide, F.core))
         offsets = tuple(
             None if b is None else self.size * (self.own if k == 0 else b)
             for k, b in enumerate(self.offsets)
@@ -305,16 +355,36 @@ class TensorModel(EntrywiseModel):
             "components_": tuple(U.T for U in F.factors),
             "offsets_": offsets,
             "rank_path_": self.trail,
-            "noise_variance_": float(self.noise * self.size * self.size),
+            "noise_variance_": self._noise * self._mean_unit,
             "center_": self.center,
-            "scale_": "none" if self.level is None else "rows",
+            "scale_": SCALES[self.level is not None, bool(self.units)],
         }
+
+    @cached_property
+    def _in_fit(self) -> tuple[Tucker, tuple[Array, ...]]:
+        """The higher-order SVD of the factors, not multiplied by units."""
+        return spectra(Tucker(self.solved.factors, self.size * self.solved.core))
+
+    @property
+    def _noise(self) -> float:
+        """The variance of the noise, not multiplied by units."""
+        return float(self.noise * self.size * self.size)
+
+    @property
+    def _mean_unit(self) -> float:
+        """The mean square of the units of entries."""
+        found = 1.0
+        for mode, d in enumerate(self.units):
+            if d is not None:
+                counts, xp = self.observations.counts(mode), array_namespace(d)
+                found *= float(xp.sum(counts * d * d)) / self.observations.size
+        return found
 
     @property
     def published(self) -> dict[str, Any]:
         found = dict(self.attributes)
         if self.threshold is not None:
-            found["threshold_"] = float(self.threshold * self.size)
+            found["threshold_"] = float(self.threshold * self.size) * self._mean_unit**0.5
             found["outliers_"] = unlike(self._summary.outliers, self.levels)
         return found
 
@@ -322,27 +392,27 @@ class TensorModel(EntrywiseModel):
     def _summary(self) -> Summary:
         """What the fit leaves of the data."""
         F, offsets = (self.attributes[name] for name in ("factors_", "offsets_"))
-        return self.observations.summary(F, Measure(offsets, self.size, (), self.threshold))
+        return self.observations.summary(F, Measure(offsets, self.size, self.units, self.threshold))
 
     def at(self, index: Index) -> Array:
-        return self.values(self.attributes["factors_"], index)
+        return self.values(self._in_fit[0], index)
 
     def low_rank_at(self, index: Index) -> Array:
         F, offsets = (self.attributes[name] for name in ("factors_", "offsets_"))
         return levelled(_with_offsets(F.gather(index), offsets, index), self.levels, index)
 
     def full(self) -> Array:
-        return self.values(self.attributes["factors_"], None)
+        return self.values(self._in_fit[0], None)
 
     def values(self, factors: Tucker, index: Index | None) -> Array:
         X = factors.full() if index is None else factors.gather(index)
-        X = _with_offsets(X, self.attributes["offsets_"], index)
+        X = _in_units(_with_offsets(X, self.attributes["offsets_"], index), 1.0, self.units, index)
         if self.smooth:
             X = X + (self._fitted if index is None else self._fitted[index])
         return levelled(X, self.levels, index)
 
-    def unit(self, index: Index | None) -> float:
-        return 1.0
+    def unit(self, index: Index | None) -> Array | float:
+        return _in_units(1.0, 1.0, self.units, index)
 
     # ---- how sure it is
 
@@ -351,8 +421,9 @@ class TensorModel(EntrywiseModel):
         return not self.given_ridge
 
     def spread(self) -> Spread:
-        found = self.attributes
-        data, F, noise = self.observations, found["factors_"], found["noise_variance_"]
+        found, data = self.attributes, self.observations
+        F, noise = self._in_fit[0], self._noise
+        data = data.standardised(self.units) if self.units else data
         if self.threshold is not None:
             plain = data.shifted(found["offsets_"])
             limit = float(self.threshold * self.size)
@@ -389,6 +460,9 @@ class TensorModel(EntrywiseModel):
         for k, (b, n) in enumerate(zip(self.offsets, shape, strict=True)):
             if b is not None:
                 shaped(b, b.shape[:1] if k == 0 else (n,))
+        must(len(self.units) in (0, len(shape)), "the units")
+        for d, n in zip(self.units, shape, strict=False):
+            shaped(d, (n,), optional=True, least=0)
         must(len(self.levels) in (0, len(shape)), "the levels")
         for level, n in zip(self.levels, shape, strict=False):
             validation.levels(level, n)
@@ -399,8 +473,20 @@ def _with_offsets(X: Array, offsets: Offsets, index: Index | None) -> Array:
     return X + sum(_along(b, k, d, index) for k, b in enumerate(offsets) if b is not None)
 
 
+def _in_units(X: Any, size: float, units: Offsets, index: Index | None) -> Any:
+    """Values multiplied by a size and by the units of slices."""
+    for k, d in enumerate(units):
+        X = X if d is None else X * _along(d, k, len(units), index)
+    return X * size
+
+
+def undone(data: LocalObservations, units: Offsets) -> LocalObservations:
+    """Return data that were divided by the units of slices as they were before."""
+    return data.standardised(tuple(None if d is None else 1 / d for d in units))
+
+
 def _along(b: Array, mode: int, d: int, index: Index | None) -> Array:
-    """Offsets of the slices of a mode, at coordinates or to be broadcast."""
+    """Values of the slices of a mode, at coordinates or to be broadcast."""
     xp = array_namespace(b)
     if index is None:
         return xp.reshape(b, [-1 if j == mode else 1 for j in range(d)])

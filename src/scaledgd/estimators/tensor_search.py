@@ -25,7 +25,8 @@ from .journal import log
 from .local_observations import LocalObservations
 from .session import Session
 from .steadiness import Part
-from .tensor_model import TensorReading
+from .tensor_model import SCALES, Offsets, TensorReading, slice_units
+from .tensor_units import in_units, preferred
 from .tensor_vouching import after, opinion
 from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
 from .tucker import QUICK, TensorFit, cut, degrees, fit_ranks, rungs, spectra, supported
@@ -160,6 +161,12 @@ class Search:
         rank = found.states[0].factors.modes[0].shape[1]
         return self.noted(own, replace(found, errors=errors), rank, best)
 
+    def in_units(self, units: Offsets) -> Search:
+        """The same comparison in units of slices."""
+        (fit, test), *others = in_units([(self.fit, self.test), *self.others], units)
+        reading = replace(self.reading, units=units)
+        return replace(self, fit=fit, test=test, reading=reading, others=others)
+
     @property
     def elsewhere(self) -> list[Search]:
         """The same comparison on other held-out entries."""
@@ -217,7 +224,8 @@ class Search:
         way, xp = tried.way, array_namespace(tried.errors)
         error = float(xp.mean(tried.errors))
         seconds = own.outcome.history[-1]["seconds"] if own.outcome.history else 0.0
-        about = {"start": way.start, "center": way.center, "scale": way.scale, "rank": rank}
+        scale = SCALES[way.scale == "rows", bool(self.reading.units)]
+        about = {"start": way.start, "center": way.center, "scale": scale, "rank": rank}
         self.trail.append({**about, "held_out": error, "seconds": seconds})
         log.info("%s, rank %s: held-out %.3g", way.start, rank, error)
         if best is not None and not better(tried.errors, best.errors, GAIN):
@@ -360,6 +368,7 @@ def fit_auto(
     centers: tuple[str, ...],
     scales: tuple[str, ...],
     seed: int,
+    unlike: bool = False,
 ) -> tuple[TensorFit, TensorReading]:
     """Choose a model on held-out entries, and fit it to all.
 
@@ -372,35 +381,48 @@ def fit_auto(
     centers, scales : tuple of str
         What may be chosen, simple ones first.
     seed : int
+    unlike : bool
+        Whether slices of the last mode may have different units.
     """
     trail: Trail = []
     here = session.with_reading(reading)
     part = part_of(data, seed)
+    all_of_it = part is data
     pairs = parts_of(part, seed, ENOUGH) or part.split(0.1, seed)
     if not pairs:
         way = Way("cp", components(data), centers[0], scales[0])
         return refit(here, data, read(reading, data, way), way, seed, None, trail)
     search = Search(here, *pairs[0], reading, seed, trail, pairs[1:])
-    if part is not data:
+    if not all_of_it:
         # iterates of a part are not models of the whole, and the whole needs time, too
         rest = 0.4 * (session.deadline - time.perf_counter())
         apart = replace(session.with_reading(None), deadline=time.perf_counter() + rest)
         search = replace(search, session=apart)
-    found = search.best(centers, scales)
+    units = slice_units(part) if unlike else ()
+    own = search.in_units(units)
+    found = own.best(("none",) if units else centers, scales)
+    if units and not session.out_of_time and not own.perfect(found):
+        plain, smaller = search.best(centers, scales), partial(better, gain=GAIN)
+        if not preferred(found.errors, plain.errors, pairs, units, smaller):
+            units, own, found = (), search, plain
+    search, pairs = own, in_units(pairs, units)
+    if units:
+        units = units if all_of_it else slice_units(data)
+        data, reading = data.standardised(units), replace(reading, units=units)
     way = found.way
-    if part is not data and found.factors is None:
+    if not all_of_it and found.factors is None:
         whole = replace(search, fit=data)
         most = components(data) if way.fold is None else min(whole.widest(way.fold), MOST // 2)
         # if an unfolding lost no component, the part may have had too few entries for more
         full = way.fold is not None and _kept(found) == 1
         way = replace(way, rank=most if full else min(most, way.rank))
     # if only a part was searched, the whole needs its own start
-    warm = found if part is data or way.rank == 0 else None
+    warm = found if all_of_it or way.rank == 0 else None
     fitted = refit(here, data, read(reading, data, way), way, seed, warm, trail)
     if session.out_of_time or search.perfect(found):
         return fitted
-    session.shared.parts = [found.part(pairs[0])] if part is data else []
-    against = opinion(found.errors, pairs, centers[-1], False)
+    session.shared.parts = [found.part(pairs[0])] if all_of_it else []
+    against = opinion(found.errors, pairs, centers[-1], False, search.reading.units)
     return after(fitted, against, data, centers[-1], False)
 
 

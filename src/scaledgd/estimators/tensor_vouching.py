@@ -14,9 +14,9 @@ from .compression import unfolded
 from .constants import varying_at
 from .local_observations import LocalObservations
 from .observations import MULTIPLE
-from .tensor_model import TensorReading, centred
+from .tensor_model import Offsets, TensorReading, centred, undone
 from .tucker import PLENTY, TensorFit, degrees, possible
-from .vouching import OFFSETS, Pairs, middles, objection
+from .vouching import DOUBT, OFFSETS, Pairs, middles, objection
 
 Array = Any
 
@@ -31,7 +31,7 @@ GROSS = 20.0
 standard deviations of normal numbers."""
 
 
-def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
+def opinion(errors: Array, pairs: Pairs, center: str, robust: bool, units: Offsets = ()) -> str:
     """Return the objection of held-out entries to a fit, or "".
 
     Entries of constant slices say nothing about it, because they are filled with the constant.
@@ -46,15 +46,19 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
         The offsets that would replace the fit.
     robust : bool
         Whether some entries are grossly wrong.
+    units : tuple of arrays or None, one per mode
+        The units of slices that errors and pairs were divided by.
     """
     xp = array_namespace(errors)
-    means = xp.concat([_middle_errors(fit, test, robust) for fit, test in pairs])
-    offsets = xp.concat([_offset_errors(fit, test, center, robust) for fit, test in pairs])
+    found = [_middle_errors(fit, test, robust) for fit, test in pairs]
+    means, alone = (xp.concat(list(some)) for some in zip(*found, strict=True))
+    offsets = xp.concat([_offset_errors(*pair, center, robust, units) for pair in pairs])
     # slices of the last mode may have different units, so all count equally
     unit = xp.concat([_own_squares(fit, test) for fit, test in pairs])
     varying = xp.concat([varying_at(fit, test) for fit, test in pairs])
     if bool(xp.any(varying)) and not bool(xp.all(varying)):
-        errors, means, offsets, unit = (e[varying] for e in (errors, means, offsets, unit))
+        every = (errors, means, offsets, unit, alone)
+        errors, means, offsets, unit, alone = (e[varying] for e in every)
     if robust:
         ordered = xp.sort(means)
         limit = GROSS * max(float(ordered[ordered.shape[0] // 2]), 1e-300)
@@ -63,6 +67,10 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool) -> str:
         means, offsets = (xp.where(e < limit, e, limit + 0 * e) for e in (means, offsets))
     if better(offsets, errors):
         return OFFSETS
+    # what means do not know does not speak against them
+    told = xp.where(alone, errors, means)
+    if better(told, errors) or better(told / unit, errors / unit):
+        return DOUBT
     return objection(errors, means, unit)
 
 
@@ -76,25 +84,29 @@ def _own_squares(fit: LocalObservations, test: LocalObservations) -> Array:
     return xp.take(xp.where(known, squares, typical + 0 * squares), test.coordinates[last])
 
 
-def _middle_errors(fit: LocalObservations, test: LocalObservations, robust: bool) -> Array:
-    """Squared errors of the means (or medians) of fibres of mode 0."""
+def _middle_errors(
+    fit: LocalObservations, test: LocalObservations, robust: bool
+) -> tuple[Array, Array]:
+    """Squared errors of the means (or medians) of fibres of mode 0, and which have no entry."""
     table, other = unfolded(fit, 0), unfolded(test, 0)
     xp = array_namespace(test.y)
     if table.shape[1] > 4 * fit.size:
         off = test.flat - _typical(fit, robust)
-    else:
-        off = test.flat - xp.take(middles(table, robust), other.coordinates[1])
-    return off * off
+        return off * off, off == off
+    fibre = other.coordinates[1]
+    off = test.flat - xp.take(middles(table, robust), fibre)
+    return off * off, xp.take(table.counts(1), fibre) == 0
 
 
 def _offset_errors(
-    fit: LocalObservations, test: LocalObservations, center: str, robust: bool
+    fit: LocalObservations, test: LocalObservations, center: str, robust: bool, units: Offsets
 ) -> Array:
-    """Squared errors of offsets alone."""
-    offsets = centred(fit, center, robust)
-    off = test.shifted(offsets).flat
+    """Squared errors of offsets alone, which are additive before the data are divided by units."""
+    fit, test = undone(fit, units), undone(test, units)
+    left = test.shifted(centred(fit, center, robust))
     if center == "none":
-        off = off - _typical(fit, robust)
+        left = left.with_values(left.y - _typical(fit, robust))
+    off = left.standardised(units).flat
     return off * off
 
 
@@ -111,14 +123,14 @@ def offsets_alone(
     Parameters
     ----------
     data : LocalObservations
-        Divided by their magnitude.
+        Divided by their magnitude and the units of the reading.
     reading : TensorReading
     center : {"none", "rows", "columns", "both"}
     robust : bool
         Whether some entries are grossly wrong.
     why : str
     """
-    xp = array_namespace(data.y)
+    xp, data = array_namespace(data.y), undone(data, reading.units)
     offsets, ones = centred(data, center, robust), (1,) * len(data.shape)
     trail = [*reading.trail, {"rank": ones, "why": why}]
     reading = TensorReading(reading.size, offsets, trail, center)

@@ -21,8 +21,9 @@ from .observations import same_library
 from .reading import Kind, read_tensor, weighted
 from .session import Session
 from .tensor_given import Asked, fewer, fit_given, with_ridge
-from .tensor_model import TensorModel, TensorReading
+from .tensor_model import Offsets, TensorModel, TensorReading
 from .tensor_search import PART, fit_auto
+from .tensor_units import choose_units
 from .tensor_vouching import offsets_alone, opinion
 from .tensor_ways import ended
 from .tucker import Ranks, TensorFit, choose_ranks, degrees, possible, spectra
@@ -195,44 +196,52 @@ class _TensorEstimator(EntrywiseEstimator):
     ) -> tuple[TensorFit, TensorReading]:
         normal, size = self._normalised(data)
         ranks, start, outliers = self._ranks(data.shape), None, self._outliers()
+        units: Offsets = ()
         ridge = None if self.ridge == "auto" else float(self.ridge)
         centers = self._centers
         if self._continues(data, again, ranks):
             known = self._model
             size, centers = known.size, (known.center,)
             normal = data.scaled(size)
+            units = known.units
             ranks = known.factors.ranks if ranks is None else ranks
             start, _ = known.solve_slices(data)
-        reading = TensorReading(size, (None,) * len(data.shape))
+        reading = TensorReading(size, (None,) * len(data.shape), units=units)
         if start is None and normal.constant:
             return offsets_alone(normal, reading, "none", outliers is not None, "all are equal")
+        # offsets are not additive in units of slices
+        unlike = self.scale == "auto" and start is None and "none" in centers
         bound = ranks
         if ranks is not None and start is None and degrees(ranks, data.shape) > 0.8 * data.size:
             ranks = None  # an upper bound that excludes nothing: it reproduces anything
         if ranks is None and not isinstance(normal, LocalObservations):
             here = session.with_reading(None)
-            ranks, trail, _ = choose_ranks(here, normal.core(PART, seed), outliers, seed)
+            few = choose_ranks(here, normal.core(PART, seed), outliers, seed)
+            ranks, trail = few.ranks, few.trail
             ranks = ranks if bound is None else possible(tuple(map(min, ranks, bound)), data.shape)
             reading = replace(reading, trail=trail)
         if ranks is None and outliers is None:
-            found = fit_auto(session, normal, reading, centers, self._scales, seed)
-            chosen = spectra(found[0].factors)[0].ranks
-            if within(chosen, bound):
+            found = fit_auto(session, normal, reading, centers, self._scales, seed, unlike)
+            supported = spectra(found[0].factors)[0].ranks
+            if within(supported, bound):
                 return found if ridge is None else with_ridge(session, normal, found, ridge)
             assert bound is not None
-            ranks = tuple(map(min, chosen, bound))
+            ranks, units = tuple(map(min, supported, bound)), found[1].units
+            reading, centers = replace(reading, units=units), ("none",) if units else centers
         given = not reading.trail and ranks is not None and start is None
         trail = reading.trail or [{"rank": ranks, "why": "given"}]
         if ranks is None:
-            here = session.with_reading(reading)
-            ranks, trail, start = choose_ranks(here, normal, outliers, seed)
+            how = (outliers, seed, unlike)
+            reading, chosen = choose_units(session, normal, reading, *how)
+            ranks, trail, start = chosen.ranks, chosen.trail, chosen.factors
             if not within(ranks, bound):
                 assert bound is not None
                 ranks, start = possible(tuple(map(min, ranks, bound)), data.shape), None
         reading = replace(reading, trail=trail)
         asked = Asked(ranks, centers, outliers, ridge, self._offsets)
         if given and outliers is not None and isinstance(normal, LocalObservations):
-            reading, asked = fewer(session, normal, reading, asked, seed)
+            reading, asked = fewer(session, normal, reading, asked, seed, unlike)
+        normal = normal.standardised(reading.units) if reading.units else normal
         return fit_given(session, normal, reading, asked, start, seed)
 
     def _salvaged(
@@ -243,7 +252,7 @@ class _TensorEstimator(EntrywiseEstimator):
             return None
         reading = found.reading
         if isinstance(found.state.factors, CP):
-            return ended((found.state,), reading, data.scaled(reading.size)), reading
+            return ended((found.state,), reading, reading.normalised(data)), reading
         robust = self._outliers() is not None
         return reading.fit_of(found.state, data, robust), reading
 
@@ -260,11 +269,14 @@ class _TensorEstimator(EntrywiseEstimator):
         pairs, xp = rows_in_part(data), array_namespace(data.y)
         if not pairs:
             return ""
-        off = [test.flat - model.rows_at(fit, test.coordinates) for fit, test in pairs]
-        errors = xp.concat([(x / model.size) ** 2 for x in off])
-        scaled = [(fit.scaled(model.size), test.scaled(model.size)) for fit, test in pairs]
+        errors = []
+        for fit, test in pairs:
+            index = test.coordinates
+            off = (test.flat - model.rows_at(fit, index)) / model.unit(index)
+            errors.append((off / model.size) ** 2)
+        scaled = [(model.normalised(fit), model.normalised(test)) for fit, test in pairs]
         robust = self._outliers() is not None
-        return opinion(errors, scaled, self._offsets, robust)
+        return opinion(xp.concat(errors), scaled, self._offsets, robust, model.units)
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations

@@ -378,36 +378,46 @@ def rungs(
         yield ranks, fit_ranks(session, data, ranks, outliers)
 
 
-def choose_ranks(
-    session: Session, data: Observations, outliers: Outliers | None, seed: int
-) -> tuple[Ranks, list[dict[str, Any]], Tucker | None]:
-    """Try equal ranks of growing size on held-out entries, some of which are grossly wrong.
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Ranks that predict held-out entries best.
 
-    Returns
-    -------
+    Attributes
+    ----------
     ranks : tuple of int
     trail : list of dict
     factors : Tucker, optional
         Those of the best candidate, if it has these ranks: a start may fail with all entries
         although it did not with most of them.
+    errors : array, optional
+        The squared errors of the best candidate at the held-out entries.
     """
-    start: Tucker | None = None
-    trail: list[dict[str, Any]] = []
-    chosen, least = possible((1,) * len(data.shape), data.shape), None
+
+    ranks: Ranks
+    trail: list[dict[str, Any]]
+    factors: Tucker | None = None
+    errors: Array | None = None
+
+
+def choose_ranks(
+    session: Session, data: Observations, outliers: Outliers | None, seed: int
+) -> Chosen:
+    """Try equal ranks of growing size on held-out entries, some of which are grossly wrong."""
+    best = Chosen(possible((1,) * len(data.shape), data.shape), [])
     worse = 0
     for fit, test in data.split(0.1, seed):
-        zero = _judged(test.squared_errors(_nothing(test)))
+        zero = judged(test.squared_errors(_nothing(test)))
         for ranks, found in rungs(session.apart(QUICK, 40), fit, outliers):
             errors = test.squared_errors(found.factors)
-            error = _judged(errors)
-            trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
+            error = judged(errors)
+            best.trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
             worse += 1
-            if least is None or smaller(errors, least):
-                chosen, least, worse = ranks, errors, 0
-                start = found.factors if found.factors.ranks == ranks else None
+            if best.errors is None or smaller(errors, best.errors):
+                F, worse = found.factors, 0
+                best = Chosen(ranks, best.trail, F if F.ranks == ranks else None, errors)
             if worse == 2 or error <= 1e-10 * zero or session.out_of_time:
                 break
-    return chosen, trail, start
+    return best
 
 
 def smaller(errors: Array, least: Array) -> bool:
@@ -422,7 +432,7 @@ def smaller(errors: Array, least: Array) -> bool:
         At the same entries.
     """
     xp = array_namespace(errors)
-    most = 9 * max(_judged(errors), _judged(least))
+    most = 9 * max(judged(errors), judged(least))
     now, before = (float(xp.mean(xp.where(x < most, x, most + 0 * x))) for x in (errors, least))
     return now < 0.99 * before
 
@@ -434,7 +444,7 @@ def _nothing(data: Observations) -> Tucker:
     return Tucker(columns, xp.zeros_like(xp.reshape(columns[0][:1], (1,) * len(data.shape))))
 
 
-def _judged(squares: Array) -> float:
+def judged(squares: Array) -> float:
     """Return a quantile of squared errors, because some entries are wrong."""
     # a rank that is much too small may fit a good half exactly: look beyond it
     return float(backend(squares).kth_magnitude(squares, max(1, int(0.35 * squares.shape[0]))))

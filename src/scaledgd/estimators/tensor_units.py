@@ -1,0 +1,98 @@
+"""Divide slices of a tensor by their units, if that predicts better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from .local_observations import LocalObservations
+from .robust import Outliers
+from .session import Session
+from .tensor_model import Offsets, TensorReading, slice_units
+from .tucker import Chosen, choose_ranks, judged, smaller
+from .vouching import Pairs
+
+Array = Any
+
+EXACT = 1e-10
+"""Squared error, in units of slices, below which a prediction is exact."""
+
+
+def choose_units(
+    session: Session,
+    data: LocalObservations,
+    reading: TensorReading,
+    outliers: Outliers | None,
+    seed: int,
+    unlike: bool,
+) -> tuple[TensorReading, Chosen]:
+    """Choose equal ranks, and whether to divide slices by their units.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        Divided by their magnitude.
+    reading : TensorReading
+    outliers : None, "auto" or a fraction
+    seed : int
+    unlike : bool
+        Whether slices of the last mode may have different units.
+    """
+    units = slice_units(data, robust=True) if unlike else ()
+    if not units:
+        return reading, choose_ranks(session.with_reading(reading), data, outliers, seed)
+    other = replace(reading, units=units)
+    here, scaled = session.with_reading(other), data.standardised(units)
+    found = choose_ranks(here, scaled, outliers, seed)
+    found = replace(found, trail=[{**step, "scale": "columns"} for step in found.trail])
+    if found.errors is None:
+        return reading, found
+    if session.out_of_time or exact(found.errors):
+        return other, found
+    plain = choose_ranks(session.with_reading(reading), data, outliers, seed)
+    trail = [*found.trail, *plain.trail]
+    if preferred(found.errors, plain.errors, data.split(0.1, seed), units, smaller):
+        return other, replace(found, trail=trail)
+    return reading, replace(plain, trail=trail)
+
+
+def in_units(pairs: Pairs, units: Offsets) -> Pairs:
+    """Return pairs of observations divided by the units of slices."""
+    return [(fit.standardised(units), test.standardised(units)) for fit, test in pairs]
+
+
+def preferred(
+    errors: Array,
+    least: Array,
+    pairs: Pairs,
+    units: Offsets,
+    smaller: Callable[[Array, Array], bool],
+) -> bool:
+    """Return whether a fit in units of slices predicts better in these, and not worse otherwise.
+
+    Parameters
+    ----------
+    errors : array of shape (m,)
+        Its squared errors, in these units.
+    least : array of shape (m,)
+        The squared errors of a fit without units.
+    pairs : list of pairs of LocalObservations
+        Without units.
+    units : tuple of arrays or None, one per mode
+    smaller : callable
+        Whether squared errors are smaller than others.
+    """
+    ones = [test.with_values(0 * test.y + 1).standardised(units).flat for _, test in pairs]
+    xp = array_namespace(*ones)
+    squares = 1 / xp.concat(ones) ** 2
+    own, plain = least / squares, errors * squares
+    return smaller(errors, own) and not smaller(least, plain)
+
+
+def exact(errors: Array) -> bool:
+    """Return whether most of the squared errors, in units of slices, are rounding."""
+    return judged(errors) <= EXACT
