@@ -124,6 +124,7 @@ def test_gross_errors(parts, noise, outliers, large, monkeypatch, tmp_path):
         alike(one, many)
     else:  # the noise is what rounding leaves
         assert np.allclose(one.reconstruct(), many.reconstruct(), rtol=1e-9, atol=1e-9)
+    assert many.scale_ == one.scale_
     assert many.threshold_ == pytest.approx(one.threshold_, rel=1e-12)
     assert one.outliers_.nnz == many.outliers_.nnz > 100
     many.save(tmp_path / "model.npz")

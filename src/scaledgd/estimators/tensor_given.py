@@ -15,7 +15,7 @@ from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
 from .steadiness import Part
-from .tensor_model import TensorReading, centred, slice_units
+from .tensor_model import TensorReading, centred, divided, units_of_slices
 from .tensor_units import exact, in_units, preferred
 from .tensor_vouching import after, judged_by, opinion
 from .tensor_ways import GAIN, in_turn
@@ -37,7 +37,7 @@ def with_ridge(
     """Fit a chosen model again, with a given ridge."""
     fit, reading = found
     F, reading = spectra(fit.factors)[0], replace(reading, fold=None)
-    here, left = session.with_reading(reading), reading.applied(data.standardised(reading.units))
+    here, left = session.with_reading(reading), reading.applied(divided(data, reading.units))
     return fit_ranks(here, left, F.ranks, None, F, ridge), reading
 
 
@@ -141,7 +141,8 @@ def fewer(
     part = judged_by(data, asked.ranks, square, seed, robust=True)
     pairs = [] if part is None else parts_of(part, seed)
     # iterates of a part are not models of the whole
-    known = reading if part is not None and part.shape == data.shape else None
+    local = isinstance(data, LocalObservations)
+    known = reading if local and part is not None and part.shape == data.shape else None
     own, now = session.with_reading(known).apart(QUICK, 40), time.perf_counter()
     own = replace(own, deadline=now + SHARE * (session.deadline - now))  # the fit needs time, too
 
@@ -152,7 +153,7 @@ def fewer(
 
     if not pairs or part is None:
         return reading, asked
-    units = slice_units(part, robust=True) if unlike else ()
+    units = units_of_slices(part, robust=True) if unlike else ()
     scaled, other = in_units(pairs, units), replace(reading, units=units)
     best, least, half = asked, errors_of(asked, other, scaled), asked
     if units and not own.out_of_time and not exact(least):
@@ -172,7 +173,7 @@ def fewer(
         why = {"rank": best.ranks, "why": "larger ones predict worse"}
         reading = replace(reading, trail=[*reading.trail, why])
     if reading.units and part.shape != data.shape:
-        reading = replace(reading, units=slice_units(data, robust=True))
+        reading = replace(reading, units=units_of_slices(data, robust=True))
     return reading, best
 
 

@@ -80,7 +80,7 @@ class TensorReading:
 
     def normalised(self, data: LocalObservations) -> LocalObservations:
         """Return data divided by their magnitude and by the units of slices."""
-        return data.scaled(self.size).standardised(self.units)
+        return divided(data.scaled(self.size), self.units)
 
     def applied(self, data: LocalObservations) -> LocalObservations:
         """Return normalised data minus offsets, divided by the sizes of the slices of mode 0."""
@@ -132,7 +132,7 @@ def slice_medians(data: Observations, mode: int) -> Array:
     return xp.where(known, found, typical + 0 * found)
 
 
-def slice_units(data: LocalObservations, robust: bool = False) -> Offsets:
+def units_of_slices(data: LocalObservations, robust: bool = False) -> Offsets:
     """Return the deviations of the slices of the last mode; nothing if they are alike.
 
     They are often variables of different units, such as a pressure beside a temperature.
@@ -189,7 +189,7 @@ class TensorModel(EntrywiseModel):
         Modes along which neighbours predict the residual of the low-rank part.
     levels : tuple of arrays or None, one per mode
         The values of constant slices, NaN elsewhere.
-    units : tuple of arrays or None, one per mode
+    slice_units : tuple of arrays or None, one per mode
         The units of slices, which multiply the factors; there are no offsets then.
     """
 
@@ -205,7 +205,7 @@ class TensorModel(EntrywiseModel):
     level: float | None = None
     smooth: tuple[int, ...] = ()
     levels: Levels = ()
-    units: Offsets = ()
+    slice_units: Offsets = ()
 
     @classmethod
     def of(
@@ -240,7 +240,7 @@ class TensorModel(EntrywiseModel):
             slices=fit.slices,
             level=None if sizes is None else reading.level,
             levels=slice_levels(data),
-            units=reading.units,
+            slice_units=reading.units,
         )
         F, own = model.solve_slices(data)
         if fit.slices and model._misfit(data, F, own) > BEYOND * model.noise:
@@ -264,12 +264,12 @@ class TensorModel(EntrywiseModel):
         """The residual of the solved slices, in the units of the data."""
         offsets = (own if self.own_offset else None, *self.offsets[1:])
         residual = self.normalised(data).shifted(offsets).residual(F)
-        return undone(residual, self.units).scaled(1 / self.size)
+        return undone(residual, self.slice_units).scaled(1 / self.size)
 
     def normalised(self, data: LocalObservations) -> LocalObservations:
         """Return data divided by their magnitude and by the units of slices."""
         data = data.in_precision_of(self.factors.core)
-        return data.scaled(self.size).standardised(self.units)
+        return divided(data.scaled(self.size), self.slice_units)
 
     @cached_property
     def _fitted(self) -> Array:
@@ -324,7 +324,7 @@ class TensorModel(EntrywiseModel):
         for k, b in enumerate(self.offsets):
             if b is not None:
                 X = X + _along(own if k == 0 else b, k, len(self.offsets), index)
-        X = _in_units(X, self.size, self.units, index)
+        X = _in_units(X, self.size, self.slice_units, index)
         if self.smooth and data.size:
             series = interpolated(self._left(data, F, own), self.smooth)
             X = X + (series if index is None else series[index])
@@ -340,8 +340,8 @@ class TensorModel(EntrywiseModel):
     def attributes(self) -> dict[str, Any]:
         """The fitted attributes that do not need a pass over the data."""
         F, values = self._in_fit
-        if self.units:
-            known = zip(F.factors, self.units, strict=True)
+        if self.slice_units:
+            known = zip(F.factors, self.slice_units, strict=True)
             wide = tuple(U if d is None else U * d[:, None] for U, d in known)
             F, values = spectra(Tucker(wide, F.core))
         offsets = tuple(
@@ -357,7 +357,7 @@ class TensorModel(EntrywiseModel):
             "rank_path_": self.trail,
             "noise_variance_": self._noise * self._mean_unit,
             "center_": self.center,
-            "scale_": SCALES[self.level is not None, bool(self.units)],
+            "scale_": SCALES[self.level is not None, bool(self.slice_units)],
         }
 
     @cached_property
@@ -374,7 +374,7 @@ class TensorModel(EntrywiseModel):
     def _mean_unit(self) -> float:
         """The mean square of the units of entries."""
         found = 1.0
-        for mode, d in enumerate(self.units):
+        for mode, d in enumerate(self.slice_units):
             if d is not None:
                 counts, xp = self.observations.counts(mode), array_namespace(d)
                 found *= float(xp.sum(counts * d * d)) / self.observations.size
@@ -392,7 +392,9 @@ class TensorModel(EntrywiseModel):
     def _summary(self) -> Summary:
         """What the fit leaves of the data."""
         F, offsets = (self.attributes[name] for name in ("factors_", "offsets_"))
-        return self.observations.summary(F, Measure(offsets, self.size, self.units, self.threshold))
+        return self.observations.summary(
+            F, Measure(offsets, self.size, self.slice_units, self.threshold)
+        )
 
     def at(self, index: Index) -> Array:
         return self.values(self._in_fit[0], index)
@@ -406,13 +408,15 @@ class TensorModel(EntrywiseModel):
 
     def values(self, factors: Tucker, index: Index | None) -> Array:
         X = factors.full() if index is None else factors.gather(index)
-        X = _in_units(_with_offsets(X, self.attributes["offsets_"], index), 1.0, self.units, index)
+        X = _in_units(
+            _with_offsets(X, self.attributes["offsets_"], index), 1.0, self.slice_units, index
+        )
         if self.smooth:
             X = X + (self._fitted if index is None else self._fitted[index])
         return levelled(X, self.levels, index)
 
     def unit(self, index: Index | None) -> Array | float:
-        return _in_units(1.0, 1.0, self.units, index)
+        return _in_units(1.0, 1.0, self.slice_units, index)
 
     # ---- how sure it is
 
@@ -423,7 +427,7 @@ class TensorModel(EntrywiseModel):
     def spread(self) -> Spread:
         found, data = self.attributes, self.observations
         F, noise = self._in_fit[0], self._noise
-        data = data.standardised(self.units) if self.units else data
+        data = divided(data, self.slice_units)
         if self.threshold is not None:
             plain = data.shifted(found["offsets_"])
             limit = float(self.threshold * self.size)
@@ -460,8 +464,8 @@ class TensorModel(EntrywiseModel):
         for k, (b, n) in enumerate(zip(self.offsets, shape, strict=True)):
             if b is not None:
                 shaped(b, b.shape[:1] if k == 0 else (n,))
-        must(len(self.units) in (0, len(shape)), "the units")
-        for d, n in zip(self.units, shape, strict=False):
+        must(len(self.slice_units) in (0, len(shape)), "the units")
+        for d, n in zip(self.slice_units, shape, strict=False):
             shaped(d, (n,), optional=True, least=0)
         must(len(self.levels) in (0, len(shape)), "the levels")
         for level, n in zip(self.levels, shape, strict=False):
@@ -480,9 +484,14 @@ def _in_units(X: Any, size: float, units: Offsets, index: Index | None) -> Any:
     return X * size
 
 
+def divided(data: LocalObservations, units: Offsets) -> LocalObservations:
+    """Return data divided by the units of slices, if there are any."""
+    return data.standardised(units) if units else data
+
+
 def undone(data: LocalObservations, units: Offsets) -> LocalObservations:
     """Return data that were divided by the units of slices as they were before."""
-    return data.standardised(tuple(None if d is None else 1 / d for d in units))
+    return divided(data, tuple(None if d is None else 1 / d for d in units))
 
 
 def _along(b: Array, mode: int, d: int, index: Index | None) -> Array:

@@ -25,7 +25,7 @@ from .journal import log
 from .local_observations import LocalObservations
 from .session import Session
 from .steadiness import Part
-from .tensor_model import SCALES, Offsets, TensorReading, slice_units
+from .tensor_model import SCALES, Offsets, TensorReading, units_of_slices
 from .tensor_units import in_units, preferred
 from .tensor_vouching import after, opinion
 from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
@@ -398,7 +398,7 @@ def fit_auto(
         rest = 0.4 * (session.deadline - time.perf_counter())
         apart = replace(session.with_reading(None), deadline=time.perf_counter() + rest)
         search = replace(search, session=apart)
-    units = slice_units(part) if unlike else ()
+    units = units_of_slices(part) if unlike else ()
     own = search.in_units(units)
     found = own.best(("none",) if units else centers, scales)
     if units and not session.out_of_time and not own.perfect(found):
@@ -407,7 +407,7 @@ def fit_auto(
             units, own, found = (), search, plain
     search, pairs = own, in_units(pairs, units)
     if units:
-        units = units if all_of_it else slice_units(data)
+        units = units if all_of_it else units_of_slices(data)
         data, reading = data.standardised(units), replace(reading, units=units)
     way = found.way
     if not all_of_it and found.factors is None:

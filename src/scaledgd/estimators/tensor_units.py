@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
-from .tensor_model import Offsets, TensorReading, slice_units
+from .tensor_model import Offsets, TensorReading, divided, units_of_slices
 from .tucker import Chosen, choose_ranks, judged, smaller
 from .vouching import Pairs
 
@@ -42,7 +42,7 @@ def choose_units(
     unlike : bool
         Whether slices of the last mode may have different units.
     """
-    units = slice_units(data, robust=True) if unlike else ()
+    units = units_of_slices(data, robust=True) if unlike else ()
     if not units:
         return reading, choose_ranks(session.with_reading(reading), data, outliers, seed)
     other = replace(reading, units=units)
@@ -62,7 +62,7 @@ def choose_units(
 
 def in_units(pairs: Pairs, units: Offsets) -> Pairs:
     """Return pairs of observations divided by the units of slices."""
-    return [(fit.standardised(units), test.standardised(units)) for fit, test in pairs]
+    return [(divided(fit, units), divided(test, units)) for fit, test in pairs]
 
 
 def preferred(

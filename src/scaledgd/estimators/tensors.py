@@ -21,7 +21,7 @@ from .observations import same_library
 from .reading import Kind, read_tensor, weighted
 from .session import Session
 from .tensor_given import Asked, fewer, fit_given, with_ridge
-from .tensor_model import Offsets, TensorModel, TensorReading
+from .tensor_model import Offsets, TensorModel, TensorReading, divided
 from .tensor_search import PART, fit_auto
 from .tensor_units import choose_units
 from .tensor_vouching import offsets_alone, opinion
@@ -203,7 +203,7 @@ class _TensorEstimator(EntrywiseEstimator):
             known = self._model
             size, centers = known.size, (known.center,)
             normal = data.scaled(size)
-            units = known.units
+            units = known.slice_units
             ranks = known.factors.ranks if ranks is None else ranks
             start, _ = known.solve_slices(data)
         reading = TensorReading(size, (None,) * len(data.shape), units=units)
@@ -239,10 +239,9 @@ class _TensorEstimator(EntrywiseEstimator):
                 ranks, start = possible(tuple(map(min, ranks, bound)), data.shape), None
         reading = replace(reading, trail=trail)
         asked = Asked(ranks, centers, outliers, ridge, self._offsets)
-        if given and outliers is not None and isinstance(normal, LocalObservations):
+        if given and outliers is not None:
             reading, asked = fewer(session, normal, reading, asked, seed, unlike)
-        normal = normal.standardised(reading.units) if reading.units else normal
-        return fit_given(session, normal, reading, asked, start, seed)
+        return fit_given(session, divided(normal, reading.units), reading, asked, start, seed)
 
     def _salvaged(
         self, session: Session, data: LocalObservations
@@ -276,7 +275,7 @@ class _TensorEstimator(EntrywiseEstimator):
             errors.append((off / model.size) ** 2)
         scaled = [(model.normalised(fit), model.normalised(test)) for fit, test in pairs]
         robust = self._outliers() is not None
-        return opinion(xp.concat(errors), scaled, self._offsets, robust, model.units)
+        return opinion(xp.concat(errors), scaled, self._offsets, robust, model.slice_units)
 
     def _modelled(
         self, found: tuple[TensorFit, TensorReading], data: LocalObservations
@@ -387,8 +386,10 @@ class TensorCompletion(_TensorEstimator):
         Additive offsets of the slices of mode 0 ("rows"), of all other modes ("columns"), or
         of all; estimated in turn with the factors. "auto" chooses none or all on held-out entries.
     scale : {"auto", "none"}
-        Whether slices of mode 0 are divided by their sizes; "auto" chooses on held-out entries if
-        the rank is "auto" too.
+        Whether slices of mode 0 are divided by their sizes, and those of the last mode by their
+        deviations, if these differ tenfold: they may be variables of different units. "auto"
+        chooses on held-out entries if the rank is "auto" too; of the last mode with outliers also
+        for a given rank. Offsets and units of the last mode exclude each other.
     ridge : "auto"
         Learnt from the noise in the residual.
     outliers : None, "auto" or a fraction
@@ -410,6 +411,8 @@ class TensorCompletion(_TensorEstimator):
     singular_values_ : tuple of arrays, one per mode
     components_ : tuple of arrays of shape (r_k, n_k), orthonormal rows
     offsets_ : tuple of arrays or None, one per mode
+    scale_ : {"none", "rows", "columns", "both"}
+        Which slices were divided: those of mode 0 ("rows"), or of the last mode ("columns").
     rank_path_, noise_variance_, n_iter_, converged_, status_, history_, diagnostics_
 
     Examples
@@ -465,7 +468,9 @@ class TensorRobustPCA(_TensorEstimator):
     ----------
     outliers_ : scipy.sparse.coo_array of the shape of X
     threshold_ : float
-    factors_, rank_, singular_values_, components_, offsets_
+        The residual above which an entry is an outlier; if slices have different units, in the
+        root mean square of these.
+    factors_, rank_, singular_values_, components_, offsets_, scale_
     rank_path_, noise_variance_, n_iter_, converged_, status_, history_, diagnostics_
         As in `TensorCompletion`.
 
