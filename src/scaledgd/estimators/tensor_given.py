@@ -158,7 +158,7 @@ def fewer(
     best, least, half = asked, errors_of(asked, other, scaled), asked
     if units and not own.out_of_time and not exact(least):
         errors = errors_of(asked, reading, pairs)
-        if own.out_of_time or preferred(least, errors, pairs, units, smaller):
+        if own.out_of_time or preferred(least, errors, pairs, units, robust=True):
             pairs, reading = scaled, other
         else:
             least = errors

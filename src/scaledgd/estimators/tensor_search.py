@@ -25,7 +25,7 @@ from .journal import log
 from .local_observations import LocalObservations
 from .session import Session
 from .steadiness import Part
-from .tensor_model import SCALES, Offsets, TensorReading, units_of_slices
+from .tensor_model import SCALES, Offsets, TensorReading, divided, units_of_slices
 from .tensor_units import in_units, preferred
 from .tensor_vouching import after, opinion
 from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
@@ -166,6 +166,26 @@ class Search:
         (fit, test), *others = in_units([(self.fit, self.test), *self.others], units)
         reading = replace(self.reading, units=units)
         return replace(self, fit=fit, test=test, reading=reading, others=others)
+
+    def contested(self, plain: Tried, search: Search, scales: tuple[str, ...]) -> Tried | None:
+        """The best candidate in units of slices, if it predicts better than the best without.
+
+        Others are tried only if the best way without units is better in units.
+        """
+        units, pairs = self.reading.units, [(search.fit, search.test), *search.others]
+
+        def wins(tried: Tried | None) -> bool:
+            if tried is None:
+                return False
+            return preferred(tried.errors, plain.errors, pairs, units, robust=False)
+
+        first = self.ladder("none")
+        if plain.way.start != "tucker" and not wins(first) and not self.session.out_of_time:
+            first = self.tried(replace(plain.way, center="none"), None)
+        if not wins(first) or self.session.out_of_time:
+            return first if wins(first) else None
+        tried = self.best(("none",), scales)
+        return tried if wins(tried) else first
 
     @property
     def elsewhere(self) -> list[Search]:
@@ -398,17 +418,15 @@ def fit_auto(
         rest = 0.4 * (session.deadline - time.perf_counter())
         apart = replace(session.with_reading(None), deadline=time.perf_counter() + rest)
         search = replace(search, session=apart)
-    units = units_of_slices(part) if unlike else ()
-    own = search.in_units(units)
-    found = own.best(("none",) if units else centers, scales)
-    if units and not session.out_of_time and not own.perfect(found):
-        plain, smaller = search.best(centers, scales), partial(better, gain=GAIN)
-        if not preferred(found.errors, plain.errors, pairs, units, smaller):
-            units, own, found = (), search, plain
-    search, pairs = own, in_units(pairs, units)
-    if units:
-        units = units if all_of_it else units_of_slices(data)
-        data, reading = data.standardised(units), replace(reading, units=units)
+    found = search.best(centers, scales)
+    units = units_of_slices(part) if unlike and not search.perfect(found) else ()
+    if units and not session.out_of_time:
+        own = search.in_units(units)
+        tried = own.contested(found, search, scales)
+        if tried is not None:
+            search, found, pairs = own, tried, in_units(pairs, units)
+            units = units if all_of_it else units_of_slices(data)
+            data, reading = divided(data, units), replace(reading, units=units)
     way = found.way
     if not all_of_it and found.factors is None:
         whole = replace(search, fit=data)

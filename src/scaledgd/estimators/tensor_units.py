@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from array_api_compat import array_namespace
 
+from .comparing import better
 from .local_observations import LocalObservations
 from .robust import Outliers
 from .session import Session
 from .tensor_model import Offsets, TensorReading, divided, units_of_slices
+from .tensor_ways import GAIN
 from .tucker import Chosen, choose_ranks, judged, smaller
 from .vouching import Pairs
 
@@ -19,6 +20,9 @@ Array = Any
 
 EXACT = 1e-10
 """Squared error, in units of slices, below which a prediction is exact."""
+
+MUCH = 0.5
+"""Share by which errors in units must be smaller if others are not."""
 
 
 def choose_units(
@@ -55,7 +59,7 @@ def choose_units(
         return other, found
     plain = choose_ranks(session.with_reading(reading), data, outliers, seed)
     trail = [*found.trail, *plain.trail]
-    if preferred(found.errors, plain.errors, data.split(0.1, seed), units, smaller):
+    if preferred(found.errors, plain.errors, data.split(0.1, seed), units, True):
         return other, replace(found, trail=trail)
     return reading, replace(plain, trail=trail)
 
@@ -65,14 +69,10 @@ def in_units(pairs: Pairs, units: Offsets) -> Pairs:
     return [(divided(fit, units), divided(test, units)) for fit, test in pairs]
 
 
-def preferred(
-    errors: Array,
-    least: Array,
-    pairs: Pairs,
-    units: Offsets,
-    smaller: Callable[[Array, Array], bool],
-) -> bool:
+def preferred(errors: Array, least: Array, pairs: Pairs, units: Offsets, robust: bool) -> bool:
     """Return whether a fit in units of slices predicts better in these, and not worse otherwise.
+
+    If it seems slightly worse otherwise, it must be much better in units.
 
     Parameters
     ----------
@@ -83,14 +83,17 @@ def preferred(
     pairs : list of pairs of LocalObservations
         Without units.
     units : tuple of arrays or None, one per mode
-    smaller : callable
-        Whether squared errors are smaller than others.
+    robust : bool
+        Whether some entries are grossly wrong.
     """
     ones = [test.with_values(0 * test.y + 1).standardised(units).flat for _, test in pairs]
     xp = array_namespace(*ones)
     squares = 1 / xp.concat(ones) ** 2
     own, plain = least / squares, errors * squares
-    return smaller(errors, own) and not smaller(least, plain)
+    if robust:
+        return smaller(errors, own) and not smaller(least, plain)
+    gain = GAIN if float(xp.mean(plain)) <= float(xp.mean(least)) else MUCH
+    return better(errors, own, gain) and not better(least, plain)
 
 
 def exact(errors: Array) -> bool:
