@@ -16,7 +16,7 @@ from .robust import Outliers
 from .session import Session
 from .steadiness import Part
 from .tensor_model import TensorReading, centred, divided, units_of_slices
-from .tensor_units import exact, in_units, preferred
+from .tensor_units import exact, fair, in_units
 from .tensor_vouching import after, judged_by, opinion
 from .tensor_ways import GAIN, in_turn
 from .tucker import QUICK, Ranks, TensorFit, fit_ranks, smaller, spectra
@@ -63,6 +63,36 @@ class Asked:
     offsets: str = "none"
 
 
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """Fits to most of the entries, and their errors at the others.
+
+    Attributes
+    ----------
+    pairs : list of pairs of LocalObservations
+    errors : array of shape (m,)
+        Squared errors at the entries to predict of all pairs.
+    parts : list of Part
+    """
+
+    pairs: Pairs
+    errors: Array
+    parts: list[Part]
+
+    @classmethod
+    def of(
+        cls, session: Session, pairs: Pairs, reading: TensorReading, center: str, asked: Asked
+    ) -> Judgement:
+        """Fit the first of every pair, and predict the second."""
+        errors, parts = [], []
+        for fit, test in pairs:
+            own = replace(reading, center=center, offsets=centred(fit, center))
+            some, own = _with_offsets(session, fit, own, asked, None)
+            errors.append(own.applied(test).squared_errors(some.factors))
+            parts.append(Part.of((fit, test), partial(own.values, some.factors)))
+        return cls(pairs, array_namespace(*errors).concat(errors), parts)
+
+
 def fit_given(
     session: Session,
     data: LocalObservations,
@@ -70,6 +100,7 @@ def fit_given(
     asked: Asked,
     start: Tucker | None,
     seed: int,
+    known: Judgement | None = None,
 ) -> tuple[TensorFit, TensorReading]:
     """Fit given ranks; offsets are used only if there is noise and they help.
 
@@ -84,6 +115,8 @@ def fit_given(
     asked : Asked
     start : Tucker, optional
     seed : int
+    known : Judgement, optional
+        Of such fits without offsets.
     """
 
     def with_center(center: str, first: Tucker | None) -> tuple[TensorFit, TensorReading]:
@@ -97,21 +130,23 @@ def fit_given(
         part = judged_by(data, asked.ranks, found[0].noise, seed, robust)
     if part is None:
         return found
-    pairs = parts_of(part, seed)
-    centers, own = asked.centers, session.with_reading(None).apart(QUICK, 40)
-    tried = [[_judged(own, pair, reading, center, asked) for center in centers] for pair in pairs]
-    if session.out_of_time or not pairs:
+    pairs = parts_of(part, seed) if known is None else known.pairs
+    if not pairs:
         return found
-    xp = array_namespace(part.y)
-    each = [[list(x) for x in zip(*fits, strict=True)] for fits in zip(*tried, strict=True)]
-    best, fits = xp.concat(each[0][0]), each[0][1]
-    for (others, parts), center in zip(each[1:], centers[1:], strict=True):
-        if better(xp.concat(others), best, GAIN):
-            best, fits = xp.concat(others), parts
-            found = with_center(center, None)
-    session.shared.parts = fits if part.shape == data.shape else []
+    own = session.with_reading(None).apart(QUICK, 40)
+    best, *others = (
+        Judgement.of(own, pairs, reading, center, asked) if known is None else known
+        for center in asked.centers
+    )
+    if session.out_of_time:
+        return found
+    for other, center in zip(others, asked.centers[1:], strict=True):
+        if better(other.errors, best.errors, GAIN):
+            best, found = other, with_center(center, None)
+    session.shared.parts = best.parts if part.shape == data.shape else []
     units = reading.units if part.shape == data.shape else ()
-    return after(found, opinion(best, pairs, last, robust, units), data, last, robust)
+    against = opinion(best.errors, pairs, last, robust, units)
+    return after(found, against, data, last, robust)
 
 
 def fewer(
@@ -121,7 +156,7 @@ def fewer(
     asked: Asked,
     seed: int,
     unlike: bool,
-) -> tuple[TensorReading, Asked]:
+) -> tuple[TensorReading, Asked, Judgement | None]:
     """Choose units of slices, and halve given ranks, if that predicts better.
 
     Superfluous components follow gross errors.
@@ -137,55 +172,41 @@ def fewer(
     unlike : bool
         Whether slices of the last mode may have different units.
     """
-    square = data.mean_square()
-    part = judged_by(data, asked.ranks, square, seed, robust=True)
+    part = judged_by(data, asked.ranks, data.mean_square(), seed, robust=True)
     pairs = [] if part is None else parts_of(part, seed)
+    if part is None or not pairs:
+        return reading, asked, None
     # iterates of a part are not models of the whole
-    local = isinstance(data, LocalObservations)
-    known = reading if local and part is not None and part.shape == data.shape else None
-    own, now = session.with_reading(known).apart(QUICK, 40), time.perf_counter()
+    whole = isinstance(data, LocalObservations) and part.shape == data.shape
+    own, now = (
+        session.with_reading(reading if whole else None).apart(QUICK, 40),
+        time.perf_counter(),
+    )
     own = replace(own, deadline=now + SHARE * (session.deadline - now))  # the fit needs time, too
-
-    def errors_of(asked: Asked, reading: TensorReading, pairs: Pairs) -> Array:
-        here = own if known is None else own.with_reading(reading)
-        every = [_judged(here, pair, reading, asked.centers[0], asked)[0] for pair in pairs]
-        return array_namespace(data.y).concat(every)
-
-    if not pairs or part is None:
-        return reading, asked
+    center = asked.centers[0]
     units = units_of_slices(part, robust=True) if unlike else ()
-    scaled, other = in_units(pairs, units), replace(reading, units=units)
-    best, least, half = asked, errors_of(asked, other, scaled), asked
-    if units and not own.out_of_time and not exact(least):
-        errors = errors_of(asked, reading, pairs)
-        if own.out_of_time or preferred(least, errors, pairs, units, robust=True):
-            pairs, reading = scaled, other
-        else:
-            least = errors
-    else:
-        pairs, reading = scaled, other
+    if units:
+        first, other = pairs[:1], replace(reading, units=units)
+        scaled = Judgement.of(own, in_units(first, units), other, center, asked).errors
+        plain = scaled
+        if not exact(scaled):
+            plain = Judgement.of(own, first, reading, center, asked).errors
+        if own.out_of_time or plain is scaled or fair(scaled, plain, first, units):
+            pairs, reading = in_units(pairs, units), other
+    best, half = asked, asked
+    least = Judgement.of(own, pairs, reading, center, asked)
+    known = None if own.out_of_time else least
     while max(half.ranks) > 1 and not own.out_of_time:
         half = replace(asked, ranks=tuple(max(1, a // 2) for a in half.ranks))
-        errors = errors_of(half, reading, pairs)
-        if not own.out_of_time and smaller(errors, least):
-            best, least = half, errors
+        found = Judgement.of(own, pairs, reading, center, half)
+        if not own.out_of_time and smaller(found.errors, least.errors):
+            best, least, known = half, found, found
     if best is not asked:
         why = {"rank": best.ranks, "why": "larger ones predict worse"}
         reading = replace(reading, trail=[*reading.trail, why])
     if reading.units and part.shape != data.shape:
         reading = replace(reading, units=units_of_slices(data, robust=True))
-    return reading, best
-
-
-def _judged(
-    session: Session, pair: Any, reading: TensorReading, center: str, asked: Asked
-) -> tuple[Array, Part]:
-    """The errors of a fit to most entries on the others, and the fit."""
-    fit, test = pair
-    reading = replace(reading, center=center, offsets=centred(fit, center))
-    some, reading = _with_offsets(session, fit, reading, asked, None)
-    errors = reading.applied(test).squared_errors(some.factors)
-    return errors, Part.of(pair, partial(reading.values, some.factors))
+    return reading, best, known
 
 
 def _with_offsets(

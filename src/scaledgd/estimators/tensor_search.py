@@ -177,7 +177,7 @@ class Search:
         def wins(tried: Tried | None) -> bool:
             if tried is None:
                 return False
-            return preferred(tried.errors, plain.errors, pairs, units, robust=False)
+            return preferred(tried.errors, plain.errors, pairs, units)
 
         first = self.ladder("none")
         if plain.way.start != "tucker" and not wins(first) and not self.session.out_of_time:

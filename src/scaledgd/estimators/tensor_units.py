@@ -13,7 +13,7 @@ from .robust import Outliers
 from .session import Session
 from .tensor_model import Offsets, TensorReading, divided, units_of_slices
 from .tensor_ways import GAIN
-from .tucker import Chosen, choose_ranks, judged, smaller
+from .tucker import QUICK, Chosen, choose_ranks, fit_ranks, judged, smaller
 from .vouching import Pairs
 
 Array = Any
@@ -57,11 +57,16 @@ def choose_units(
         return reading, found
     if session.out_of_time or exact(found.errors):
         return other, found
-    plain = choose_ranks(session.with_reading(reading), data, outliers, seed)
-    trail = [*found.trail, *plain.trail]
-    if preferred(found.errors, plain.errors, data.split(0.1, seed), units, True):
+    pairs, without = data.split(0.1, seed), session.with_reading(reading)
+    fit, test = pairs[0]
+    plain = fit_ranks(without.apart(QUICK, 40), fit, found.ranks, outliers)
+    if fair(found.errors, test.squared_errors(plain.factors), pairs, units):
+        return other, found
+    best = choose_ranks(without, data, outliers, seed)
+    trail = [*found.trail, *best.trail]
+    if fair(found.errors, best.errors, pairs, units):
         return other, replace(found, trail=trail)
-    return reading, replace(plain, trail=trail)
+    return reading, replace(best, trail=trail)
 
 
 def in_units(pairs: Pairs, units: Offsets) -> Pairs:
@@ -69,7 +74,7 @@ def in_units(pairs: Pairs, units: Offsets) -> Pairs:
     return [(divided(fit, units), divided(test, units)) for fit, test in pairs]
 
 
-def preferred(errors: Array, least: Array, pairs: Pairs, units: Offsets, robust: bool) -> bool:
+def preferred(errors: Array, least: Array, pairs: Pairs, units: Offsets) -> bool:
     """Return whether a fit in units of slices predicts better in these, and not worse otherwise.
 
     If it seems slightly worse otherwise, it must be much better in units.
@@ -83,17 +88,32 @@ def preferred(errors: Array, least: Array, pairs: Pairs, units: Offsets, robust:
     pairs : list of pairs of LocalObservations
         Without units.
     units : tuple of arrays or None, one per mode
-    robust : bool
-        Whether some entries are grossly wrong.
     """
-    ones = [test.with_values(0 * test.y + 1).standardised(units).flat for _, test in pairs]
-    xp = array_namespace(*ones)
-    squares = 1 / xp.concat(ones) ** 2
-    own, plain = least / squares, errors * squares
-    if robust:
-        return smaller(errors, own) and not smaller(least, plain)
+    own, plain = _both(errors, least, pairs, units)
+    xp = array_namespace(errors)
     gain = GAIN if float(xp.mean(plain)) <= float(xp.mean(least)) else MUCH
     return better(errors, own, gain) and not better(least, plain)
+
+
+def fair(errors: Array, least: Array, pairs: Pairs, units: Offsets) -> bool:
+    """Return whether a robust fit in units of slices predicts no worse than one without.
+
+    It is preferred then: gross errors of small slices are small beside those of large ones.
+
+    Parameters
+    ----------
+    errors, least, pairs, units
+        As for `preferred`.
+    """
+    own, plain = _both(errors, least, pairs, units)
+    return not smaller(own, errors) and not smaller(least, plain)
+
+
+def _both(errors: Array, least: Array, pairs: Pairs, units: Offsets) -> tuple[Array, Array]:
+    """Errors without units, in units, and errors in units, without."""
+    ones = [divided(test.with_values(0 * test.y + 1), units).flat for _, test in pairs]
+    squares = 1 / array_namespace(errors).concat(ones) ** 2
+    return least / squares, errors * squares
 
 
 def exact(errors: Array) -> bool:

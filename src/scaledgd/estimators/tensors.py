@@ -200,12 +200,12 @@ class _TensorEstimator(EntrywiseEstimator):
         ridge = None if self.ridge == "auto" else float(self.ridge)
         centers = self._centers
         if self._continues(data, again, ranks):
-            known = self._model
-            size, centers = known.size, (known.center,)
+            model = self._model
+            size, centers = model.size, (model.center,)
             normal = data.scaled(size)
-            units = known.slice_units
-            ranks = known.factors.ranks if ranks is None else ranks
-            start, _ = known.solve_slices(data)
+            units = model.slice_units
+            ranks = model.factors.ranks if ranks is None else ranks
+            start, _ = model.solve_slices(data)
         reading = TensorReading(size, (None,) * len(data.shape), units=units)
         if start is None and normal.constant:
             return offsets_alone(normal, reading, "none", outliers is not None, "all are equal")
@@ -239,9 +239,11 @@ class _TensorEstimator(EntrywiseEstimator):
                 ranks, start = possible(tuple(map(min, ranks, bound)), data.shape), None
         reading = replace(reading, trail=trail)
         asked = Asked(ranks, centers, outliers, ridge, self._offsets)
+        known = None
         if given and outliers is not None:
-            reading, asked = fewer(session, normal, reading, asked, seed, unlike)
-        return fit_given(session, divided(normal, reading.units), reading, asked, start, seed)
+            reading, asked, known = fewer(session, normal, reading, asked, seed, unlike)
+        normal = divided(normal, reading.units)
+        return fit_given(session, normal, reading, asked, start, seed, known)
 
     def _salvaged(
         self, session: Session, data: LocalObservations
