@@ -806,6 +806,64 @@ CASES |= {
         "form": "sparse",
         "memory": 0.99,
     },
+    "two constant slices hid that all of the third was rejected": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0, "rank": 30},
+        "seed": 1968535560,
+        "shape": (6, 24, 3),
+        "rank": 3,
+        "noise": 0.030177444108256252,
+        "seen": 0.877630578354865,
+        "pattern": "blocks",
+        "outliers": 0.021299418631683234,
+        "constants": 2,
+        "kind": "float32",
+        "memory": 0.9,
+    },
+    "a coefficient of noise was not judged": {
+        "estimator": "MatrixRegressor",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 743358854,
+        "shape": (4, 3),
+        "rank": 2,
+        "decay": 3.0,
+        "noise": 2.6769764300064134,
+        "pattern": "blocks",
+        "scale": 1e150,
+    },
+    "many noisy measurements of a given rank were not judged": {
+        "estimator": "MatrixRegressor",
+        "options": {"random_state": 0, "rank": 1},
+        "seed": 945133937,
+        "shape": (11, 9),
+        "rank": 4,
+        "decay": 1.0,
+        "noise": 2.0409072192166677,
+        "heavy": True,
+        "pattern": "blocks",
+        "form": "masked",
+    },
+    "slices of unlike size had a component of gross errors": {
+        "estimator": "TensorRobustPCA",
+        "options": {"random_state": 0},
+        "seed": 846923264,
+        "shape": (26, 9, 27),
+        "decay": 1.0,
+        "spread": 3.751348278065246,
+        "pattern": "power law",
+        "outliers": 0.19357129601807782,
+        "duplicates": 3,
+    },
+    "means of two equal slices are exact": {
+        "estimator": "TensorCompletion",
+        "options": {"random_state": 0, "rank": 1, "center": "columns"},
+        "seed": 632821787,
+        "shape": (2, 22, 4),
+        "offset": 39.67230006482796,
+        "pattern": "power law",
+        "duplicates": 1,
+        "kind": "float32",
+    },
 }
 
 
@@ -1157,3 +1215,25 @@ def test_a_robust_fit_far_off_gives_offsets():
     found = verdict(Recipe(**recipe))
     assert found["doubted"]
     assert found["error"] < 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_superfluous_components_are_nothing_in_single_cells(seed):
+    """A component of one missing cell changes no observed one, so it could be anything."""
+    rng = np.random.default_rng(seed)
+    truth = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 3)) for n in (37, 23, 3)))
+    seen = rng.random(truth.shape) < 0.96
+    model = sg.TensorCompletion(5, center="none", random_state=0)
+    model.fit(np.where(seen, truth, np.nan))
+    assert np.abs(model.reconstruct() - truth).max() < 1e-7 * truth.std()
+
+
+def test_ranks_of_a_coefficient_are_bounds_if_they_reproduce_nearly_anything():
+    rng = np.random.default_rng(0)
+    B = np.einsum("i,j,k,l->ijkl", *(rng.standard_normal(n) for n in (5, 4, 6, 5)))
+    A = rng.standard_normal((124, *B.shape))
+    y = np.tensordot(A, B, 4)
+    model = sg.TensorRegressor(rank=3, random_state=0).fit(
+        A, y + 0.03 * y.std() * rng.normal(size=124)
+    )
+    assert np.linalg.norm(model.coef_ - B) < 0.05 * np.linalg.norm(B)

@@ -102,6 +102,8 @@ def lost(line: Line) -> bool:
         return False
     if {"ridge", "max_time", "max_iter"} & {k for k, v in asked.items() if v is not None}:
         return False
+    if asked.get("non_negative") and recipe.offset:
+        return False  # the truth has negative entries
     needed = recipe.rank + (len(recipe.shape) if recipe.offset else 0)
     if rank not in (None, "auto") and np.min(rank) < needed:
         return False

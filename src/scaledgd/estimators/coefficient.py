@@ -35,6 +35,9 @@ RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 FEW = 200
 """Number of measurements below which a few held-out ones say too little."""
 
+CLEAR = 0.5
+"""Share of the squares that a fit of a given rank may leave of many measurements."""
+
 UNJUDGED = "too few to check the coefficient on held-out ones"
 """What the trail says about such a fit."""
 
@@ -227,14 +230,16 @@ def choose_coefficient(
             return wanted, ridge, [*trail, {"rank": wanted, "ridge": ridge, "why": "given"}]
         if m >= 1.5 * degrees(wanted, shape):
             quick = fit_coefficient(session.apart(1e-6, 60), data, wanted, 0.0)
-            exact = float(quick.value) <= 1e-8 * float(quick.problem.value_at_zero)
-            if exact or m >= 10 * degrees(wanted, shape):
+            left = float(quick.value) / max(float(quick.problem.value_at_zero), 1e-300)
+            # many measurements need no others to judge a fit that explains most of them
+            if left <= 1e-8 or (left <= CLEAR and m >= 10 * degrees(wanted, shape)):
                 return wanted, 0.0, [{"rank": wanted, "ridge": 0.0, "why": "given"}]
-        (_, found), trail = _best(session, data, [(wanted, t) for t in RIDGES], folds)
-        return wanted, found, trail
+            (_, found), trail = _best(session, data, [(wanted, t) for t in RIDGES], folds)
+            return wanted, found, trail
     sizes: list[Ranks] = []
+    most = wanted or shape  # if it reproduces nearly anything, a given rank is only a bound
     for size in LADDER:
-        ranks = possible((size,) * len(shape), shape)
+        ranks = possible(tuple(min(size, r) for r in most), shape)
         if ranks not in sizes and (not sizes or degrees(ranks, shape) < 0.9 * m):
             sizes.append(ranks)
     grid = [(ranks, 0.0 if ridge is None else ridge) for ranks in sizes]

@@ -53,11 +53,13 @@ def too_many_rejected(model: Any) -> str:
     if not hasattr(model, "outliers_"):
         return ""
     data = model._model.observations
-    share = model.outliers_.nnz / max(1, data.size)
+    count = varying(data, model._model.all_levels)
+    where = "" if count == data.size else " that are not part of constant slices"
+    share = model.outliers_.nnz / max(1, count)
     if share > MOST:
         return (
-            f"{100 * share:.0f} % of the observed entries would count as outliers, more than a "
-            "third, so errors cannot be told from the rest"
+            f"{100 * share:.0f} % of the observed entries{where} would count as outliers, more "
+            "than a third, so errors cannot be told from the rest"
         )
     rank = model.rank_ if isinstance(model.rank_, int) else min(model.rank_)
     size = data.magnitude()

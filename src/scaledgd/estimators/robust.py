@@ -106,6 +106,7 @@ def fit_robust(
     rank: int,
     outliers: Outliers,
     init: Bordered | None = None,
+    learn: bool = True,
 ) -> tuple[State, float]:
     """Fit a given rank and find the threshold that outliers exceed.
 
@@ -119,6 +120,8 @@ def fit_robust(
     outliers : "auto" or a fraction
     init : Bordered, optional
         The first iterate; by default a spectral start.
+    learn : bool
+        Whether to learn a ridge from the noise. Without, the fit only shows if there is any.
 
     Returns
     -------
@@ -128,7 +131,7 @@ def fit_robust(
     problem = data.problem(rejecting(data, outliers))
     state = rejection(session, problem, data, start, min(rank, *data.shape), init)
     state = without_surplus(session, problem, state, data)
-    return settle(session, data, state, outliers)
+    return settle(session, data, state, outliers, learn=learn)
 
 
 @remembered("rejection", light, revived)
@@ -281,6 +284,7 @@ def settle(
     state: State,
     outliers: Outliers,
     refit: Refit | None = None,
+    learn: bool = True,
 ) -> tuple[State, float]:
     """Estimate the noise of the accepted entries, which gives a ridge and the final threshold."""
     least = max(math.sqrt(epsilon(data.example)), 0.1 * session.tol) * data.typical()
@@ -306,7 +310,8 @@ def settle(
                 # a ridge hardly matters: let the rejected set settle in cheaper sweeps
                 rules = [beside_residual(1e-3), change(1e-4 * limit)]
                 state = session.solve(fixed, state, Alternating(), rules, stage="settled")
-            state = refine(session, fixed, state, data, None, 1e-4 * limit)
+            if learn:
+                state = refine(session, fixed, state, data, None, 1e-4 * limit)
         else:
             state = refit(fixed, fixed.linearize(F))
         F = table_factors(state)

@@ -352,7 +352,7 @@ def _by_ranks(
             return None
         outcome = session.outcome.copy()
         asked = replace(wishes, rank=rank)
-        found, exact = _by_rejection(session, data, Choice(robust=True), asked, seed)
+        found, exact = _by_rejection(session, data, Choice(robust=True), asked, seed, learn=False)
         assert found.threshold is not None
         F = table_factors(found.state)
         share = found.reading.apply(data).rejected(F, found.threshold)[0]
@@ -396,7 +396,12 @@ def _without_offsets(
 
 
 def _by_rejection(
-    session: Session, data: LocalObservations, choice: Choice, wishes: Wishes, seed: int
+    session: Session,
+    data: LocalObservations,
+    choice: Choice,
+    wishes: Wishes,
+    seed: int,
+    learn: bool = True,
 ) -> tuple[TableFit, bool]:
     """Reject residuals beyond a falling threshold; return whether the rest is reproduced."""
     assert wishes.outliers is not None
@@ -414,13 +419,13 @@ def _by_rejection(
     if not rank:
         return TableFit(reading, scaled.problem().linearize(start), None, 0.0), True
     here = session.with_reading(reading)
-    state, limit = fit_robust(here, scaled, start, rank, wishes.outliers)
+    state, limit = fit_robust(here, scaled, start, rank, wishes.outliers, learn=learn)
     if wishes.rank is not None and concentrated(table_factors(state), OWN):
         # components that the data do not need explain gross errors; the rank is an upper bound
         outcome = session.outcome.copy()
         less, why, steps = robust_rank(session.with_reading(reading).apart(), normal, seed)
         if 0 < less < rank:
-            again, other = fit_robust(here, scaled, start, less, wishes.outliers)
+            again, other = fit_robust(here, scaled, start, less, wishes.outliers, learn=learn)
             if other <= 10 * limit and not concentrated(table_factors(again), OWN):
                 trail = [*trail, *steps, {"rank": less, "why": why}]
                 state, limit, reading = again, other, replace(reading, trail=trail)

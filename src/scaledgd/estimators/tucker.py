@@ -22,7 +22,7 @@ from .journal import remembered
 from .magnitudes import largest_size
 from .observations import MOST, MULTIPLE, WITHIN, Observations
 from .packing import packable
-from .robust import Outliers, falling, levels, rejecting, threshold
+from .robust import OWN, Outliers, falling, levels, rejecting, threshold
 from .rules import beside_residual, change, settled, vanished
 from .session import Session
 from .slices import SlicePrior
@@ -174,10 +174,12 @@ def fit_ranks(
 def _simplest(session: Session, problem: Observed, data: Observations, state: State) -> State:
     """The fit of least ranks that reproduces the data, unless they determine one of larger ranks.
 
-    If there are few entries, ranks that are too large reproduce them in many ways.
+    If there are few entries, ranks that are too large reproduce them in many ways. If there are
+    many, a superfluous component may still be anything at missing entries of a single slice.
     """
     ranks = tucker_factors(state).ranks
-    if data.complete or data.size >= PLENTY * degrees(ranks, data.shape):
+    many = data.size >= PLENTY * degrees(ranks, data.shape)
+    if data.complete or (many and not _of_one(tucker_factors(state))):
         return state
     zero, last, outcome = 2 * float(problem.value_at_zero), ranks, session.outcome.copy()
     for size in range(1, max(ranks)):
@@ -190,6 +192,15 @@ def _simplest(session: Session, problem: Observed, data: Observations, state: St
             return simple
         session.outcome.become(outcome)
     return state
+
+
+def _of_one(F: Tucker) -> bool:
+    """Whether a direction belongs to a single slice of a mode that has many."""
+    xp = array_namespace(F.core)
+    return any(
+        U.shape[0] >= SLICES * U.shape[1] and float(xp.max(xp.sum(U * U, axis=1))) > OWN
+        for U in orthonormal(F).factors
+    )
 
 
 def _rounding(data: Observations) -> float:
@@ -351,6 +362,9 @@ PLENTY = 3
 
 QUICK = 1e-6
 """Tolerance above which a fit only serves to compare ranks, and need not converge."""
+
+SLICES = 4
+"""Slices per component above which no direction belongs to a single one by chance."""
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
