@@ -179,7 +179,8 @@ def _simplest(session: Session, problem: Observed, data: Observations, state: St
     """
     ranks = tucker_factors(state).ranks
     many = data.size >= PLENTY * degrees(ranks, data.shape)
-    if data.complete or (many and not _of_one(tucker_factors(state))):
+    quick = math.prod(ranks) * data.size <= WORK
+    if data.complete or (many and not (quick and _of_one(tucker_factors(state)))):
         return state
     zero, last, outcome = 2 * float(problem.value_at_zero), ranks, session.outcome.copy()
     for size in range(1, max(ranks)):
@@ -365,6 +366,9 @@ QUICK = 1e-6
 
 SLICES = 4
 """Slices per component above which no direction belongs to a single one by chance."""
+
+WORK = 1e9
+"""Entries times numbers of the core up to which smaller ranks are tried for single slices."""
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
