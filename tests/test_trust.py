@@ -272,5 +272,7 @@ def test_answers_far_from_the_truth_are_counted():
         asked = {**plain, "options": {"rank": rank}}
         assert record.lost({**line, "recipe": asked}) == far
     assert not record.lost({**line, "recipe": {**plain, "options": {"ridge": 0.1}}})
+    # nonnegative factors cannot have the negative entries that offsets bring
+    assert not record.lost({**line, "recipe": {**plain, "options": {"non_negative": True}}})
     said = "     1  far from the truth that the data determine, without a warning"
     assert said in record.table([line])

@@ -36,7 +36,8 @@ FEW = 200
 """Number of measurements below which a few held-out ones say too little."""
 
 CLEAR = 0.5
-"""Share of the squares that a fit of a given rank may leave of many measurements."""
+"""Share of the sum of squares that a fit of a given rank to many measurements may leave unexplained
+without being checked on held-out ones."""
 
 UNJUDGED = "too few to check the coefficient on held-out ones"
 """What the trail says about such a fit."""

@@ -53,8 +53,7 @@ def too_many_rejected(model: Any) -> str:
     if not hasattr(model, "outliers_"):
         return ""
     data = model._model.observations
-    count = varying(data, model._model.all_levels)
-    where = "" if count == data.size else " that are not part of constant slices"
+    count, where = _varying(model)
     share = model.outliers_.nnz / max(1, count)
     if share > MOST:
         return (
@@ -75,6 +74,13 @@ def too_many_rejected(model: Any) -> str:
 
 FEW = 4
 """Number of entries that a slice needs for a majority of them to be meaningful."""
+
+
+def _varying(model: Any) -> tuple[int, str]:
+    """How many entries are not part of constant slices, and what to call them."""
+    data = model._model.observations
+    count = varying(data, model._model.all_levels)
+    return count, "" if count == data.size else " that are not part of constant slices"
 
 
 def mostly_rejected(model: Any) -> list[str]:
@@ -186,7 +192,7 @@ def unjudged(model: Any) -> list[str]:
     model : estimator
     """
     data, ranks = model._model.observations, _ranks(model)
-    count = varying(data, model._model.all_levels)
+    count, where = _varying(model)
     if count >= model._fewest or not any(ranks):
         return []
     free = tensor_degrees(ranks, data.shape)
@@ -194,7 +200,6 @@ def unjudged(model: Any) -> list[str]:
     rejected = model.outliers_.nnz if hasattr(model, "outliers_") else 0
     if exact and not rejected and count >= 2 * free:
         return []
-    where = "" if count == data.size else " that are not part of constant slices"
     some = f"1 observed entry{where} is" if count == 1 else f"{count} observed entries{where} are"
     return [f"{some} too few to check the estimates on held-out ones"]
 

@@ -121,7 +121,7 @@ def fit_robust(
     init : Bordered, optional
         The first iterate; by default a spectral start.
     learn : bool
-        Whether to learn a ridge from the noise. Without, the fit only shows if there is any.
+        Whether to learn a ridge from the noise. If false, the fit only shows whether there is any.
 
     Returns
     -------
@@ -334,9 +334,14 @@ OWN = 0.9
 
 def leverage(F: Bordered | LowRank) -> list[Array]:
     """The share of a direction that belongs to every single row, and column, from 0 to 1."""
-    xp = array_namespace(F.L)
-    spans = (xp.linalg.qr(B[:, : F.rank])[0] for B in F.blocks)
-    return [xp.sum(Q * Q, axis=1) for Q in spans]
+    return [row_shares(B[:, : F.rank]) for B in F.blocks]
+
+
+def row_shares(B: Array) -> Array:
+    """The share of a direction in the span of a block that belongs to every row, from 0 to 1."""
+    xp = array_namespace(B)
+    Q = xp.linalg.qr(B)[0]
+    return xp.sum(Q * Q, axis=1)
 
 
 def concentrated(F: Bordered | LowRank, most: float = 0.25) -> bool:

@@ -92,6 +92,11 @@ class Judgement:
             parts.append(Part.of((fit, test), partial(own.values, some.factors)))
         return cls(pairs, array_namespace(*errors).concat(errors), parts)
 
+    def joined(self, other: Judgement) -> Judgement:
+        """Both judgements as one."""
+        errors = array_namespace(self.errors).concat([self.errors, other.errors])
+        return Judgement([*self.pairs, *other.pairs], errors, [*self.parts, *other.parts])
+
 
 def fit_given(
     session: Session,
@@ -133,11 +138,11 @@ def fit_given(
     pairs = parts_of(part, seed) if known is None else known.pairs
     if not pairs:
         return found
-    own = session.with_reading(None).apart(QUICK, 40)
-    best, *others = (
-        Judgement.of(own, pairs, reading, center, asked) if known is None else known
-        for center in asked.centers
-    )
+    every = [] if known is None else [known]
+    for center in asked.centers if known is None else ():
+        own = session.with_reading(None).apart(QUICK, 40)
+        every.append(Judgement.of(own, pairs, reading, center, asked))
+    best, *others = every
     if session.out_of_time:
         return found
     for other, center in zip(others, asked.centers[1:], strict=True):
@@ -178,23 +183,23 @@ def fewer(
         return reading, asked, None
     # iterates of a part are not models of the whole
     whole = isinstance(data, LocalObservations) and part.shape == data.shape
-    own, now = (
-        session.with_reading(reading if whole else None).apart(QUICK, 40),
-        time.perf_counter(),
-    )
-    own = replace(own, deadline=now + SHARE * (session.deadline - now))  # the fit needs time, too
-    center = asked.centers[0]
-    units = units_of_slices(part, robust=True) if unlike else ()
-    if units:
-        first, other = pairs[:1], replace(reading, units=units)
-        scaled = Judgement.of(own, in_units(first, units), other, center, asked).errors
-        plain = scaled
-        if not exact(scaled):
-            plain = Judgement.of(own, first, reading, center, asked).errors
-        if own.out_of_time or plain is scaled or fair(scaled, plain, first, units):
-            pairs, reading = in_units(pairs, units), other
+    own, now = session.with_reading(reading if whole else None), time.perf_counter()
+    # the fit needs time, too
+    own = replace(own.apart(QUICK, 40), deadline=now + SHARE * (session.deadline - now))
+    center, units = asked.centers[0], units_of_slices(part, robust=True) if unlike else ()
+    first, scaled, other = pairs[:1], in_units(pairs, units), replace(reading, units=units)
+    # the first pair decides about units
+    least = Judgement.of(own, scaled[:1], other, center, asked)
+    plain = None
+    if units and not own.out_of_time and not exact(least.errors):
+        plain = Judgement.of(own, first, reading, center, asked)
+    if plain is None or own.out_of_time or fair(least.errors, plain.errors, first, units):
+        pairs, reading = scaled, other
+    else:
+        least = plain
+    if pairs[1:]:
+        least = least.joined(Judgement.of(own, pairs[1:], reading, center, asked))
     best, half = asked, asked
-    least = Judgement.of(own, pairs, reading, center, asked)
     known = None if own.out_of_time else least
     while max(half.ranks) > 1 and not own.out_of_time:
         half = replace(asked, ranks=tuple(max(1, a // 2) for a in half.ranks))

@@ -179,12 +179,12 @@ class Search:
                 return False
             return preferred(tried.errors, plain.errors, pairs, units)
 
-        first = self.ladder("none")
+        first = simple = self.ladder("none")
         if plain.way.start != "tucker" and not wins(first) and not self.session.out_of_time:
             first = self.tried(replace(plain.way, center="none"), None)
         if not wins(first) or self.session.out_of_time:
             return first if wins(first) else None
-        tried = self.best(("none",), scales)
+        tried = self.best(("none",), scales, simple)
         return tried if wins(tried) else first
 
     @property
@@ -258,8 +258,17 @@ class Search:
         """Whether a candidate explains almost everything."""
         return _noise(best) < NOISELESS * best.reading.applied(self.fit).mean_square()
 
-    def best(self, centers: tuple[str, ...], scales: tuple[str, ...]) -> Tried:
-        """Try candidates, simple ones first, each against the best so far."""
+    def best(
+        self, centers: tuple[str, ...], scales: tuple[str, ...], simple: Tried | None = None
+    ) -> Tried:
+        """Try candidates, simple ones first, each against the best so far.
+
+        Parameters
+        ----------
+        centers, scales : tuple of str
+        simple : Tried, optional
+            What `ladder` found, if it is known.
+        """
         best: Tried | None = None
         first = Way("cp", 1, centers[0], scales[0])
         most, cheap = components(self.fit), self.fit.size <= CHEAP
@@ -276,7 +285,7 @@ class Search:
                     if self.perfect(done):
                         return done
         assert best is not None
-        simple = self.ladder(centers[0])
+        simple = self.ladder(centers[0]) if simple is None else simple
         if simple is not None and self.perfect(simple):
             return simple
         for change in self.changes(centers, scales):

@@ -22,7 +22,7 @@ EXACT = 1e-10
 """Squared error, in units of slices, below which a prediction is exact."""
 
 MUCH = 0.5
-"""Share by which errors in units must be smaller if others are not."""
+"""Share by which errors in units must be smaller if those without units are not smaller."""
 
 
 def choose_units(

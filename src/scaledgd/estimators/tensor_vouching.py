@@ -67,9 +67,9 @@ def opinion(errors: Array, pairs: Pairs, center: str, robust: bool, units: Offse
         means, offsets = (xp.where(e < limit, e, limit + 0 * e) for e in (means, offsets))
     if better(offsets, errors):
         return OFFSETS
-    # what means do not know does not speak against them
+    # entries that share their fibre with no other say nothing about means
     told = xp.where(alone, errors, means)
-    if better(told, errors) or better(told / unit, errors / unit):
+    if objection(errors, told, unit) == DOUBT:
         return DOUBT
     return objection(errors, means, unit)
 

@@ -388,10 +388,11 @@ class TensorCompletion(_TensorEstimator):
         Additive offsets of the slices of mode 0 ("rows"), of all other modes ("columns"), or
         of all; estimated in turn with the factors. "auto" chooses none or all on held-out entries.
     scale : {"auto", "none"}
-        Whether slices of mode 0 are divided by their sizes, and those of the last mode by their
-        deviations, if these differ tenfold: they may be variables of different units. "auto"
-        chooses on held-out entries if the rank is "auto" too; of the last mode with outliers also
-        for a given rank. Offsets and units of the last mode exclude each other.
+        Whether slices may be divided by their sizes: those of mode 0 by their root mean squares,
+        those of the last mode, which may be variables of different units, by their deviations if
+        these differ tenfold. "auto" chooses on held-out entries. If the rank is given, slices of
+        mode 0 are not divided, and those of the last mode only if outliers are expected. A fit
+        with divided slices of the last mode has no offsets.
     ridge : "auto"
         Learnt from the noise in the residual.
     outliers : None, "auto" or a fraction
@@ -470,8 +471,8 @@ class TensorRobustPCA(_TensorEstimator):
     ----------
     outliers_ : scipy.sparse.coo_array of the shape of X
     threshold_ : float
-        The residual above which an entry is an outlier; if slices have different units, in the
-        root mean square of these.
+        The residual above which an entry is an outlier. If slices of the last mode are divided,
+        it is that of a slice whose deviation is the root mean square of all.
     factors_, rank_, singular_values_, components_, offsets_, scale_
     rank_path_, noise_variance_, n_iter_, converged_, status_, history_, diagnostics_
         As in `TensorCompletion`.

@@ -22,7 +22,7 @@ from .journal import remembered
 from .magnitudes import largest_size
 from .observations import MOST, MULTIPLE, WITHIN, Observations
 from .packing import packable
-from .robust import OWN, Outliers, falling, levels, rejecting, threshold
+from .robust import OWN, Outliers, falling, levels, rejecting, row_shares, threshold
 from .rules import beside_residual, change, settled, vanished
 from .session import Session
 from .slices import SlicePrior
@@ -196,11 +196,10 @@ def _simplest(session: Session, problem: Observed, data: Observations, state: St
 
 
 def _of_one(F: Tucker) -> bool:
-    """Whether a direction belongs to a single slice of a mode that has many."""
+    """Whether a component of a mode with many slices belongs to one of them alone."""
     xp = array_namespace(F.core)
     return any(
-        U.shape[0] >= SLICES * U.shape[1] and float(xp.max(xp.sum(U * U, axis=1))) > OWN
-        for U in orthonormal(F).factors
+        U.shape[0] >= SLICES * U.shape[1] and float(xp.max(row_shares(U))) > OWN for U in F.factors
     )
 
 
@@ -365,10 +364,10 @@ QUICK = 1e-6
 """Tolerance above which a fit only serves to compare ranks, and need not converge."""
 
 SLICES = 4
-"""Slices per component above which no direction belongs to a single one by chance."""
+"""Slices per component from which on a component hardly belongs to one slice by chance."""
 
 WORK = 1e9
-"""Entries times numbers of the core up to which smaller ranks are tried for single slices."""
+"""Number of entries times size of the core above which trying smaller ranks takes too long."""
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
