@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from conftest import LIBRARIES, draw, first_below, library, trajectory
+from scipy.sparse.linalg import LinearOperator
 
 import scaledgd as sg
 from scaledgd.growth import widened
@@ -108,9 +109,57 @@ def test_the_inverses_of_row_systems():
     np.testing.assert_allclose(total, expected.sum(0), rtol=1e-6)
 
 
-def test_conjugate_gradients_for_a_general_operator():
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("observed", ["full", "entries"])
+def test_small_cores_take_the_same_steps_by_their_normal_equations(observed, weighted, monkeypatch):
+    rng, shape = np.random.default_rng(6), (9, 8, 7)
+    T = sg.Tucker(tuple(draw(rng, n, 2) for n in shape), draw(rng, 2, 2, 2))
+    A = sg.Full(shape) if observed == "full" else entries(rng, shape)
+    w = 1.0 * (rng.random(A.measured) < 0.5) if weighted else None  # some are rejected
+    gradient = draw(rng, 2, 2, 2)
+    for ridge in (None, rng.uniform(0.1, 1, (2, 2, 2))):
+        for steps in (1, 3, 60):
+            formed = solved(A, T, 3, gradient, w, steps=steps, ridge=ridge).step
+            with monkeypatch.context() as patch:
+                patch.setattr(type(A), "block_matrix", lambda *_: None)
+                applied = solved(A, T, 3, gradient, w, steps=steps, ridge=ridge).step
+            np.testing.assert_allclose(formed, applied, rtol=1e-9)
+        exact = dense_solution(A, T, 3, gradient, ridge, w)
+        assert np.linalg.norm(formed - exact) < 0.02 * np.linalg.norm(exact)
+
+
+def test_a_core_of_which_the_data_say_too_little():
+    """The step reproduces the data, and of all that do it changes X least."""
+    rng, shape = np.random.default_rng(7), (5, 4, 3)
+    T = sg.Tucker(tuple(draw(rng, n, 2) for n in shape), draw(rng, 2, 2, 2))
+    A = sg.Entries(tuple(np.arange(3) for _ in shape), shape)  # three numbers for eight
+    gradient = T.pullback_block(A.adjoint(np.asarray([1.0, -2.0, 0.5])), 3)
+    step = solved(A, T, 3, gradient, steps=30).step
+    X = T.linear(3, step)
+    np.testing.assert_allclose(A.apply(X), [1.0, -2.0, 0.5], rtol=0.05)
+    J, whole = A.block_matrix(T, 3), sg.Full(shape).block_matrix(T, 3)
+    root = np.linalg.qr(whole)[1]
+    least = np.linalg.pinv(J @ np.linalg.inv(root)) @ [1.0, -2.0, 0.5]
+    np.testing.assert_allclose(np.linalg.norm(X.full()), np.linalg.norm(least), rtol=0.05)
+
+
+def test_a_core_of_which_accepted_entries_say_too_little():
+    rng, shape = np.random.default_rng(8), (5, 4, 3)
+    T = sg.Tucker(tuple(draw(rng, n, 2) for n in shape), draw(rng, 2, 2, 2))
+    A, w = sg.Full(shape), np.zeros(shape)
+    w[0, 0, :] = w[2, 1, :] = 1.0  # six numbers for eight
+    gradient = T.pullback_block(A.adjoint(w * draw(rng, *shape)), 3)
+    step = solved(A, T, 3, gradient, w, steps=30).step
+    there = T.pullback_block(A.adjoint(w * A.apply(T.linear(3, step))), 3)
+    assert np.abs(there - gradient).max() < 0.05 * np.abs(gradient).max()
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_blocks_of_a_general_operator(dense):
     rng = np.random.default_rng(3)
     A = sg.Sensing(draw(rng, 300, 8, 6))
+    if not dense:
+        A = sg.Sensing(LinearOperator(A.matrix.shape, A.matrix.dot, A.matrix.T.dot), shape=(8, 6))
     F = sg.LowRank(draw(rng, 8, 2), draw(rng, 6, 2))
     gradient = draw(rng, 8, 2)
     step = solved(A, F, 0, gradient, steps=50).step

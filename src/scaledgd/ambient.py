@@ -9,10 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from .kernels import Pattern
 from .linalg import adjoint, conj, is_complex, magnitude2, mode_product, mode_products, unfold
+from .namespaces import array_namespace
 
 Array = Any
 Modes = tuple[Array, ...]

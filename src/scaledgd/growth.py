@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from . import checks
 from .factors import Bordered, Factors, LowRank
 from .initialize import Seed, small_random, spectral
 from .linalg import gram, truncated_svd
 from .methods import ScaledGD, ScaledLBFGS
+from .namespaces import array_namespace
 from .problems import Problem
 from .solve import Init, Method, solve
 from .state import State

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from . import checks
 from .ambient import Ambient, Dense
@@ -23,6 +22,7 @@ from .linalg import (
     top_eigh,
     truncated_svd,
 )
+from .namespaces import array_namespace
 from .problems import Problem
 from .solve import Init
 from .steps import Projection, check_projection

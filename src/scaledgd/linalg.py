@@ -49,6 +49,10 @@ def gram(M: Array) -> Array:
     return adjoint(M) @ M
 
 
+SLABS = 64
+"""Number of slabs before a mode up to which a tensor is multiplied without being transposed."""
+
+
 def unwarned(function: F) -> F:
     """Return the function without NumPy's warnings of invalid values.
 
@@ -61,8 +65,15 @@ def unwarned(function: F) -> F:
 @unwarned
 def mode_product(T: Array, M: Array, mode: int) -> Array:
     """Return T ×_mode M: every mode-fibre of T is multiplied by M."""
-    xp = array_namespace(T)
-    return xp.moveaxis(xp.tensordot(T, M, axes=((mode,), (1,))), -1, mode)
+    xp, n = array_namespace(T), T.shape[mode]
+    before, after = math.prod(T.shape[:mode]), math.prod(T.shape[mode + 1 :])
+    if after == 1:
+        product = xp.reshape(T, (before, n)) @ M.T
+    elif before <= SLABS:
+        product = M @ xp.reshape(T, (before, n, after))
+    else:  # many small products would be slow
+        return xp.moveaxis(xp.tensordot(T, M, axes=((mode,), (1,))), -1, mode)
+    return xp.reshape(product, (*T.shape[:mode], M.shape[0], *T.shape[mode + 1 :]))
 
 
 def mode_products(T: Array, matrices: Sequence[Array], skip: int | None = None) -> Array:
@@ -71,6 +82,23 @@ def mode_products(T: Array, matrices: Sequence[Array], skip: int | None = None) 
         if j != skip:
             T = mode_product(T, M, j)
     return T
+
+
+def row_products(blocks: Sequence[Array]) -> Array:
+    """Return the Kronecker products of rows: row i is that of the rows i of all blocks."""
+    xp, J = array_namespace(blocks[0]), blocks[0]
+    for B in blocks[1:]:
+        J = xp.reshape(J[:, :, None] * B[:, None, :], (J.shape[0], -1))
+    return J
+
+
+def kronecker(blocks: Sequence[Array]) -> Array:
+    """Return the Kronecker product of matrices, rows and columns in C order."""
+    xp, J = array_namespace(blocks[0]), blocks[0]
+    for B in blocks[1:]:
+        J = J[:, None, :, None] * B[None, :, None, :]
+        J = xp.reshape(J, (J.shape[0] * J.shape[1], -1))
+    return J
 
 
 def unfold(T: Array, mode: int) -> Array:

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from . import checks
 from .kernels import backend, numbered
 from .linalg import is_complex, square
+from .namespaces import array_namespace
 from .thresholds import Threshold, ThresholdRule, larger, median_threshold, upper_quantile
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from array_api_compat import array_namespace
-
 from . import checks
 from .factors import Blocks, Bordered, Factors, LowRank
 from .linalg import inner, is_complex
+from .namespaces import array_namespace
 from .problems import Problem
 from .state import Found, State
 from .steps import (

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import is_torch_array
 
 from . import checks
 from .factors import Factors, LowRank, Symmetric
 from .linalg import epsilon, is_complex, magnitude2, norm, unfold
+from .namespaces import array_namespace
 
 Array = Any
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from array_api_compat import array_namespace
-
 from . import checks
 from .factors import Blocks, Factors
 from .linalg import epsilon, inner
+from .namespaces import array_namespace
 from .state import State
 
 Array = Any

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from array_api_compat import array_namespace
-
 from . import checks
 from .kernels import backend
+from .namespaces import array_namespace
 
 Array = Any
 

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-from array_api_compat import array_namespace
-
 from .. import checks
 from ..ambient import Ambient
 from ..kernels import Design, numbered
 from ..linalg import conj, norm
+from ..namespaces import array_namespace
 
 Array = Any
 Blocks = tuple[Array, ...]

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from array_api_compat import array_namespace
-
 from .. import checks
 from ..ambient import Ambient
 from ..kernels import Design, Products, backend
 from ..linalg import conj, gram, inverse
+from ..namespaces import array_namespace
 from .base import Blocks, Factors
 
 Array = Any

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from array_api_compat import array_namespace
-
 from .. import checks
 from ..ambient import Ambient
 from ..kernels import Contracted, Design, backend
 from ..linalg import adjoint, gram, identity, inner, inverse, mode_products, unfold
+from ..namespaces import array_namespace
 from .base import Blocks, Factors, clipped_rows
 
 Array = Any

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from ..linalg import adjoint, conj, epsilon, gram, identity, mode_product, unfold
+from ..namespaces import array_namespace
 
 Array = Any
 Index = tuple[Array, ...]

@@ -10,7 +10,7 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from ..linalg import (
     adjoint,
@@ -24,6 +24,7 @@ from ..linalg import (
     unfold,
     whitening,
 )
+from ..namespaces import array_namespace
 from .design import (
     Cleaning,
     Design,

@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from ..linalg import conj, magnitude2
+from ..namespaces import array_namespace
 from .design import Index
 from .entries import CHUNK, Absorbed, Grid, Pattern, numbered
 

@@ -6,18 +6,20 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from array_api_compat import array_namespace
-
 from ..ambient import Ambient
 from ..factors import Factors
 from ..kernels import RowSolution, RowSystem, RowSystems, RowUpdate, UnsureRows
 from ..linalg import conjugate_gradients, unwarned
 from ..losses import Loss
+from ..namespaces import array_namespace
 
 Array = Any
 
 CORE_TOL = 1e-2
 """Share of the residual at which conjugate gradients stop, if rows are not separate systems."""
+
+FORMED = 20_000_000
+"""Measurements times squared size of a block up to which its normal equations are formed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +239,8 @@ class Operator:
 
         The loss is replaced by the least squares that `Loss.curvature` gives. If entries are
         observed, each row of a mode matrix is a small separate system. Otherwise conjugate
-        gradients with ScaledGD's preconditioner need only `apply` and `adjoint`.
+        gradients with ScaledGD's preconditioner need only `apply` and `adjoint`; if the block is
+        small, they need its normal equations only.
 
         Parameters
         ----------
@@ -338,7 +341,7 @@ class Operator:
     def block_matrix(self, factors: Factors, k: int) -> Array | None:
         """Return the matrix J with A(X) = J vec(B) + const for block B = k.
 
-        None if it is not cheap: it is as large as the design of an operator.
+        None if it is not cheap, or if an operator has none.
 
         Parameters
         ----------
@@ -372,18 +375,35 @@ class Operator:
             found = rows.solve_rows(system, F.as_mode(k, gradient), weights)
             return found._replace(step=F.as_mode(k, found.step))
 
-        J = self.block_matrix(F, k)
+        xp, J = array_namespace(gradient), self.block_matrix(F, k)
+        small = J is not None and J.shape[0] * J.shape[1] ** 2 <= FORMED
+        H = _normal_matrix(J, weights) if small else None
 
         @unwarned
         def normal(D: Array) -> Array:
-            measured = self.apply(F.linear(k, D)) if J is None else J @ reshape(D, (-1,))
-            measured = measured if weights is None else weights * measured
-            if J is None:
-                G = F.pullback_block(self.adjoint(measured), k)
+            if H is not None:
+                G = xp.reshape(H @ xp.reshape(D, (-1,)), D.shape)
+            elif J is not None:
+                G = xp.reshape(_weighted(J @ xp.reshape(D, (-1,)), weights) @ J, D.shape)
             else:
-                G = reshape(measured @ J, D.shape)
+                measured = self.apply(F.linear(k, D))
+                measured = measured if weights is None else weights * measured
+                G = F.pullback_block(self.adjoint(measured), k)
             return G if ridge is None else G + ridge * D
 
-        reshape, precondition = array_namespace(gradient).reshape, F.preconditioner(k)
+        precondition = F.preconditioner(k)
         step = conjugate_gradients(normal, gradient, precondition, CORE_TOL, problem.steps)
         return RowSolution(step)
+
+
+def _weighted(x: Array, weights: Array | None) -> Array:
+    """Return the rows of x times their weights."""
+    if weights is None:
+        return x
+    return array_namespace(x).reshape(weights, (-1,) + (1,) * (x.ndim - 1)) * x
+
+
+@unwarned
+def _normal_matrix(J: Array, weights: Array | None) -> Array:
+    """Return Jᵀ diag(w) J."""
+    return J.T @ _weighted(J, weights)

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import checks
 from ..ambient import Ambient, Dense, Ones, Sparse
-from ..factors import Factors
+from ..factors import Factors, Tucker
 from ..kernels import (
     Pattern,
     RowSolution,
@@ -18,7 +18,9 @@ from ..kernels import (
     UnsureRows,
     backend,
 )
-from .base import BlockProblem, Operator
+from ..linalg import is_complex, kronecker, row_products
+from ..namespaces import array_namespace
+from .base import FORMED, BlockProblem, Operator
 
 Array = Any
 
@@ -71,6 +73,19 @@ class Full(Operator):
 
     def rows(self, like: Array) -> RowSystems | None:
         return backend(like).grid(self.shape) if self.fused else None
+
+    def block_matrix(self, factors: Factors, k: int) -> Array | None:
+        small = self.fused and _is_small_core(factors, k, math.prod(self.shape))
+        return kronecker(factors.modes) if small else None
+
+    def solve_block(
+        self, problem: BlockProblem, gradient: Array, weights: Array | None = None
+    ) -> RowSolution:
+        F, k = problem.factors, problem.k
+        if weights is None and problem.ridge is None and self.fused and _is_core(F, k):
+            # the preconditioner is the inverse if all entries count equally
+            return RowSolution(F.preconditioner(k)(gradient))
+        return super().solve_block(problem, gradient, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +174,24 @@ class Entries(Operator):
 
     def rows(self, like: Array) -> RowSystems | None:
         return self.pattern if self.fused else None
+
+    def block_matrix(self, factors: Factors, k: int) -> Array | None:
+        if not (self.fused and _is_small_core(factors, k, self.measured[0])):
+            return None
+        xp = array_namespace(factors.modes[0])
+        pairs = zip(factors.modes, self.index, strict=True)
+        return row_products([xp.take(U, i, axis=0) for U, i in pairs])
+
+
+def _is_core(factors: Factors, k: int) -> bool:
+    return isinstance(factors, Tucker) and k == len(factors.factors)
+
+
+def _is_small_core(factors: Factors, k: int, count: int) -> bool:
+    """Whether a block is a core, small enough for the normal equations of some entries."""
+    if not _is_core(factors, k) or is_complex(factors.blocks[k]):
+        return False
+    return bool(count * math.prod(factors.blocks[k].shape) ** 2 <= FORMED)
 
 
 class Around(Operator):

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from array_api_compat import array_namespace, is_array_api_obj
+from array_api_compat import is_array_api_obj
 
 from .. import checks
 from ..ambient import Ambient, Dense, RankOneSum
 from ..factors import Factors, LowRank, Tucker
 from ..linalg import conj, is_complex, mode_product, unwarned
+from ..namespaces import array_namespace
 from .base import Operator
 
 Array = Any

@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from ..ambient import Ambient
 from ..factors import Blocks, Factors, LowRank, Tucker
 from ..kernels import RowSolution, RowUpdate, UnsureRows
+from ..namespaces import array_namespace
 
 if TYPE_CHECKING:
     from ..state import Memory, State

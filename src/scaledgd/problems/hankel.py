@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from .. import checks
 from ..ambient import Ambient, Hankel, antidiagonal_sums
 from ..factors import Factors, LowRank
 from ..linalg import is_complex, magnitude2
+from ..namespaces import array_namespace
 from .base import Problem, View
 
 Array = Any

@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 from ..ambient import Ambient, Dense, Sparse
 from ..factors import CP, Factors
 from ..kernels.entries import compact
 from ..linalg import epsilon, invert_systems, is_complex, like, smallest
+from ..namespaces import array_namespace
 from ..operators import Entries, Full, Operator, Weighted
 from ..problems import Observed, Problem
 from ..state import State
