@@ -45,7 +45,8 @@ def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
 def shown(errors: Array, least: Array, evidence: float = 2.0) -> bool:
     """Return whether there is evidence that squared errors are smaller than others.
 
-    That they are much smaller is evidence enough. A few large errors do not decide.
+    That they are much smaller is evidence enough. A few large errors are no evidence, but there is
+    none either if the others are smaller because of them.
 
     Parameters
     ----------
@@ -54,6 +55,9 @@ def shown(errors: Array, least: Array, evidence: float = 2.0) -> bool:
     evidence : float
         The number of standard errors by which they must be smaller.
     """
+    xp = array_namespace(errors)
+    if not float(xp.mean(errors)) <= float(xp.mean(least)):
+        return False
     less, chance, others = _difference(errors, least)
     return less > min(evidence * chance, MOST * others)
 
