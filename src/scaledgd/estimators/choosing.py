@@ -126,6 +126,7 @@ def choose(
         contest.simplify()
     if not sparser:
         contest.vouch(plans)
+    contest.bridge(data, modes, seed)
     best = contest.winner
     trail = contest.trail if sparser else contest.doubted(data)
     plan = replace(best.plan, trail=trail, caution=best.caution)

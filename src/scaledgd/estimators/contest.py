@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from array_api_compat import array_namespace
+import numpy as np
+from array_api_compat import array_namespace, device
 
 from ..factors import Bordered
 from ..state import State
@@ -19,6 +20,7 @@ from .growing import Judge, begin, grow
 from .joint import fit_joint, narrow, noise_share, relevance
 from .journal import log
 from .local_observations import LocalObservations
+from .packing import host
 from .plans import FIRST_RANK, Plan, Reading, Trail
 from .scaling import Choice, table_factors
 from .session import Session
@@ -31,13 +33,19 @@ from .vouching import OFFSETS, middle_errors, objection, own_units, squared
 Array = Any
 
 EXACT = 1e-8
-"""Share of the mean square of the data below which held-out errors count as zero."""
+"""Share of the squared errors of column means below which held-out errors count as zero."""
 
 NINE_IN_TEN = 2.706
 """The 90 % quantile of the square of a standard normal number."""
 
 LEAST_CAUTION = 0.1
 """Lower bound on squared errors over expected ones: a few held-out errors may be small."""
+
+BRIDGED = 0.9
+"""Ratio of expected errors at missing entries below which neighbours in time are used."""
+
+FEWEST_SLICES = 20
+"""Slices below which none are left out."""
 
 QUIET = 0.02
 """Share of noise in the variance below which growing the rank may do better."""
@@ -145,8 +153,9 @@ class Contest:
 
     @cached_property
     def _squares(self) -> float:
-        """The mean square of the data, in units of the columns."""
-        return self.pairs[0][0].standardised((None, self.unit)).mean_square()
+        """The mean squared error of column means, in units of the columns."""
+        means = self._means(1)
+        return float(array_namespace(means).mean(means))
 
     def enter(self, plan: Plan) -> bool:
         """Try a candidate; return whether it is now the best one."""
@@ -190,16 +199,26 @@ class Contest:
 
     def _tried(self, plan: Plan, part: int) -> Tried:
         """Fit without a part of the entries, and judge on that part."""
-        fit, test = self.pairs[part]
+        same = plan.choice, plan.standard, plan.rank, part
+        before = self.plain.get(same) if plan.start == "smooth" else None
+        found = self._fitted(plan, self.pairs[part], before)
+        if plan.start == "joint":
+            self.plain[same] = found.state
+        return found
+
+    def _fitted(
+        self,
+        plan: Plan,
+        pair: tuple[LocalObservations, LocalObservations],
+        before: State | None = None,
+    ) -> Tried:
+        """Fit the first of a pair, and judge on the second."""
+        fit, test = pair
         reading, scaled, blank = plan.prepared(fit)
         known = replace(reading, trail=self.trail) if self.readable else None
         here = self.session.apart().with_reading(known)
         judge = self._judge(test, reading)
-        same = plan.choice, plan.standard, plan.rank, part
-        before = self.plain.get(same) if plan.start == "smooth" else None
         found = _tried(here, scaled, blank, plan, judge, test, reading, before)
-        if plan.start == "joint":
-            self.plain[same] = found.state
         return replace(found, reading=known)
 
     def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
@@ -282,13 +301,47 @@ class Contest:
         for mode in modes:
             if self.over:
                 return
-            plan = self.winner.plan
-            standard = plan.standard or plan.choice.columns
-            choice = Choice() if mode == 0 else Choice("none", plan.choice.scale)
-            plan = replace(plan, choice=choice, standard=standard and mode == 0, mode=mode)
-            rank = plan.rank if plan.start == "joint" else min(plan.rank, FIRST_RANK)
-            self.enter(replace(plan, start="smooth", rank=max(1, rank)))
+            plan = _in_time(self.winner.plan, mode)
+            self.enter(plan)
             self.enter(replace(plan, start="series"))
+
+    def bridge(self, data: LocalObservations, modes: tuple[int, ...], seed: int) -> None:
+        """Try neighbours in time for slices with too few entries.
+
+        Held-out entries do not resemble what is missing there, so slices are left out, too. Their
+        errors and those of the held-out entries count as often as entries are missing there.
+
+        Parameters
+        ----------
+        data : LocalObservations
+        modes : tuple of int
+        seed : int
+        """
+        best = self.winner
+        if best.plan.in_time or best.plan.start == "offsets":
+            return
+        for mode in modes:
+            counts = host(data.counts(mode))
+            few = counts < max(1, table_factors(best.state).rank)
+            pair = _without_slices(data, mode, np.flatnonzero(~few), seed)
+            if pair is None or not few.any() or self.session.out_of_time:
+                continue
+            plan, missing = _in_time(best.plan, mode), data.shape[1 - mode] - counts
+            tried, found = self._tried(plan, 0), self._fitted(plan, pair)
+            means = middle_errors([pair], self.unit)
+            before, after = (
+                missing[~few].sum() * _mean(inside) + missing[few].sum() * _mean(outside)
+                for inside, outside in ((best.parts[0].errors, means), (tried.errors, found.errors))
+            )
+            if after < BRIDGED * before and not self.session.out_of_time:
+                trail = {
+                    "start": "smooth",
+                    "rank": plan.rank,
+                    "why": "fills slices without entries",
+                }
+                self.trail.append(trail)
+                self._lead(Candidate(plan, plan, [tried]))
+                return
 
     def grow(self, most: int) -> None:
         """Try to grow the rank, if noise is so low that this may do better."""
@@ -333,6 +386,32 @@ def _tried(
     off = (reading.values(F, index) - test.flat) / reading.unit(index)
     full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
     return Tried(plan, judge(F), state, full, off * off / positive(expected))
+
+
+def _in_time(plan: Plan, mode: int) -> Plan:
+    """The plan with neighbours in time."""
+    standard = plan.standard or plan.choice.columns
+    choice = Choice() if mode == 0 else Choice("none", plan.choice.scale)
+    plan = replace(plan, choice=choice, standard=standard and mode == 0, mode=mode)
+    rank = plan.rank if plan.start == "joint" else min(plan.rank, FIRST_RANK)
+    return replace(plan, start="smooth", rank=max(1, rank))
+
+
+def _without_slices(
+    data: LocalObservations, mode: int, usable: Any, seed: int
+) -> tuple[LocalObservations, LocalObservations] | None:
+    """The entries without those of some slices, and those; None if there are too few slices."""
+    chosen = np.random.default_rng(seed).permutation(usable)[: max(1, len(usable) // 10)]
+    if len(usable) < FEWEST_SLICES:
+        return None
+    left = np.isin(host(data.coordinates[mode]), chosen)
+    xp, there = array_namespace(data.y), device(data.y)
+    fit, test = (data.some(xp.asarray(np.flatnonzero(k), device=there)) for k in (~left, left))
+    return fit, test
+
+
+def _mean(errors: Array) -> float:
+    return float(array_namespace(errors).mean(errors))
 
 
 def _caution(surprise: Array) -> float:

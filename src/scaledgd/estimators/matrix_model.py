@@ -117,6 +117,8 @@ class MatrixModel(EntrywiseModel):
     outliers_expected : "auto", a fraction, or None
     levels : array of shape (n2,), optional
         The values of constant columns, NaN elsewhere.
+    typical : array of shape (q,), optional
+        The mean of the rows of the left factor, for rows with too few entries.
     """
 
     choice: Choice = field(default_factory=Choice)
@@ -128,6 +130,7 @@ class MatrixModel(EntrywiseModel):
     non_negative: bool = False
     outliers_expected: Any = None
     levels: Array | None = None
+    typical: Array | None = None
 
     @classmethod
     def of(
@@ -164,6 +167,7 @@ class MatrixModel(EntrywiseModel):
             non_negative=non_negative,
             outliers_expected=outliers,
             levels=column_levels(data),
+            typical=_mean_row(F.L, data),
             caution=fit.caution,
         )
         F, known = model.solve_rows(data)
@@ -180,6 +184,16 @@ class MatrixModel(EntrywiseModel):
 
     def solve_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
         """Return scores and offsets of rows; each depends on its row alone."""
+        F, known = self._solved_rows(data)
+        empty = data.counts(0) == 0
+        xp = array_namespace(empty)
+        if self.typical is None or not bool(xp.any(empty)):
+            return F, known
+        L = array_namespace(F.L).where(empty[:, None], self.typical[None, :], F.L)
+        return F.with_blocks((L, F.R)), known
+
+    def _solved_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
+        """The same, but rows without any entry are zero."""
         R = self.factors.R
         data = self.normalised(data)
         known = self.scales.for_rows(data)
@@ -205,9 +219,12 @@ class MatrixModel(EntrywiseModel):
             return table_factors(found.state), known
         if self.threshold is not None:
             return data.rows_without_outliers(F, 0, self.threshold, ridge), known
+        exact = self.posterior is not None and self.posterior.noise <= epsilon(R)
+        if exact and self.choice.center == "none" and self.typical is not None:
+            # rows with too few entries are as close to a typical one as their entries allow
+            F, ridge = F.with_blocks((F.L + self.typical[None, :], R)), None
         # without noise a second step corrects the rounding of the first
-        noisy = self.posterior is not None and self.posterior.noise > epsilon(R)
-        for _ in range(1 if noisy else 2):
+        for _ in range(1 if self.posterior is not None and not exact else 2):
             F = F.moved(0, -problem.block_step(F, 0, ridge))
         return F, known
 
@@ -420,6 +437,7 @@ class MatrixModel(EntrywiseModel):
         must((self.threshold is None) == (self.outliers_expected is None), "the threshold")
         widths = [B.shape[1] for B in F.blocks]
         shaped(self.ridge, (widths[0],), optional=True)
+        shaped(self.typical, (widths[0],), optional=True)
         if self.units is not None:
             must(isinstance(self.units, Units), "the units")
             shaped(self.units.offset, (n2,))
@@ -439,6 +457,24 @@ class MatrixModel(EntrywiseModel):
 
 
 SIDES = ("row", "column")
+
+
+def _mean_row(L: Array, data: LocalObservations) -> Array | None:
+    """The mean of the rows that have enough entries; if there are none, of those with any.
+
+    It is drawn to zero according to its standard error.
+    """
+    xp, counts = array_namespace(L), data.counts(0)
+    for least in (L.shape[1], 1):
+        seen = counts >= max(1, least)
+        count = int(array_namespace(seen).sum(seen))
+        if count:
+            some = xp.where(seen[:, None], L, 0.0)
+            mean, square = (xp.sum(x, axis=0) / count for x in (some, some * some))
+            # (square - mean²) / count is the square of the standard error
+            sure = (count - 1) * mean**2 + square
+            return mean**3 * count / xp.where(sure > 0, sure, xp.ones_like(sure))
+    return None
 
 
 def _ridge(posterior: Posterior, F: Bordered, k: int, coverage: Any) -> Array:

@@ -64,13 +64,20 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
 
     plans = candidates(data, wishes.center, wishes.scale, unlike)
     state, begun = (None, None) if wishes.rank is None else exact()
-    modes = modes if named or state is not None else smooth_modes(data, wishes.smooth)
+    if not named and (state is None or not _sufficient(state, data)):
+        modes = smooth_modes(data, wishes.smooth)
+
+    def alone(state: State | None) -> State | None:
+        """The fit that reproduces the data, unless neighbours in time may say more."""
+        return None if state is None or (modes and not _sufficient(state, data)) else state
+
+    state = alone(state)
     if state is not None:
         plan = reproduced(state, wishes.rank)
     elif begun is not None and not modes:
         plan = only_noise_left(begun, table_factors(begun).rank)
     elif wishes.rank is None:
-        plan = choose(session, data, plans, unlike, seed, None, modes, lambda: exact()[0])
+        plan = choose(session, data, plans, unlike, seed, None, modes, lambda: alone(exact()[0]))
     else:
         # a fit of a given rank does not depend on chance
         given = min(wishes.rank, determinable(data, 0.8))
@@ -85,7 +92,7 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
         rank = min(plan.rank, largest_rank(data, plan.mode))
         begin = replace(plan, start="joint" if plan.start == "smooth" else "offsets", rank=rank)
         state = fit_planned(here, scaled, blank, begin, seed)
-        if plan.start == "smooth" and noise_share(state) <= TINY:
+        if plan.start == "smooth" and noise_share(state) <= TINY and _sufficient(state, data):
             return TableFit(reading, aligned_components(state, scaled))
         known = state if plan.start == "smooth" and table_factors(state).rank else None
         timed = fit_timed(here, scaled, known, plan.mode, LAST_SWEEPS)
@@ -93,6 +100,12 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed, noisy)
     reading, state = in_units_of_noise(reading, state, scaled)
     return TableFit(reading, aligned_components(state, scaled), caution=plan.caution)
+
+
+def _sufficient(state: State, data: LocalObservations) -> bool:
+    """Whether all rows and columns have enough entries to do without their neighbours."""
+    rank, xp = table_factors(state).rank, array_namespace(data.y)
+    return all(int(xp.min(data.counts(k))) >= rank for k in (0, 1))
 
 
 def _given_penalty(

@@ -72,15 +72,15 @@ class Units:
         return values * xp.take(self.scale, columns) + xp.take(self.offset, columns)
 
 
-def unlike_columns(data: Observations, robust: bool = False) -> bool:
+def unlike_columns(data: LocalObservations, robust: bool = False) -> bool:
     """Whether the deviations of the columns differ so much that one sum of errors is not enough.
 
     Columns also look unlike if rows are: a few large rows then decide their deviations. So they
-    must be more unlike than the rows.
+    must be more unlike than the rows, in units in which columns are alike.
 
     Parameters
     ----------
-    data : Observations
+    data : LocalObservations
     robust : bool
         Whether some entries are grossly wrong, so that deviations are medians.
     """
@@ -88,7 +88,8 @@ def unlike_columns(data: Observations, robust: bool = False) -> bool:
     ratio = _ratio(np.sqrt(_variances(data, 1, robust)))
     if ratio <= (FAR_APART if robust else APART):
         return False
-    return ratio > _ratio(np.sqrt(_variances(data, 0, robust)))
+    units = robust_column_units(data) if robust else column_units(data)
+    return ratio > _ratio(np.sqrt(_variances(units.apply(data), 0, robust)))
 
 
 def column_units(data: Observations) -> Units:

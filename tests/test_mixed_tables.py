@@ -1,0 +1,98 @@
+"""Tables whose columns have little in common, and rows with few entries or none."""
+
+import numpy as np
+import pytest
+
+import scaledgd as sg
+from scaledgd.estimators.reading import read_tensor
+from scaledgd.estimators.units import unlike_columns
+
+pytestmark = pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
+
+
+def hidden_error(model, X, hidden):
+    """The error at hidden cells, in units of the columns."""
+    filled = model.fit_transform(np.where(hidden, np.nan, X))
+    return float(np.sqrt(np.mean(((filled - X) / X.std(0))[hidden] ** 2)))
+
+
+def observations(X):
+    return read_tensor(X, None)[0]
+
+
+def mixed(rng, n=150, p=24):
+    """Scores, counts and flags of one latent structure, and two columns of large amounts."""
+    Z = rng.standard_normal((n, 3)) @ rng.standard_normal((3, p))
+    X = Z + 0.5 * rng.standard_normal((n, p))
+    X[:, 2:8] = Z[:, 2:8] > 0
+    X[:, 8:14] = np.rint(40 + 12 * X[:, 8:14])
+    X[:, :2] = np.exp(2 * X[:, :2] + 9)
+    return X
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_few_columns_of_large_amounts_do_not_hide_the_others(seed):
+    rng = np.random.default_rng(seed)
+    X = mixed(rng)
+    # these columns make rows look unlike, too
+    assert unlike_columns(observations(X))
+    hidden = rng.random(X.shape) < 0.1
+    hidden[:, :2] = False
+    assert hidden_error(sg.MatrixCompletion(random_state=0), X, hidden) < 0.8
+
+
+def test_large_rows_do_not_make_columns_unlike():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 20)) * np.exp(3 * rng.standard_normal((60, 1)))
+    assert not unlike_columns(observations(X))
+
+
+@pytest.mark.parametrize("seed", [15, 33, 41])
+def test_columns_far_from_zero_are_not_taken_for_explained(seed):
+    """A fit without offsets leaves little of their squares, but all of their variance."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((55, 2)) @ rng.standard_normal((2, 19))
+    X += 0.1 * rng.standard_normal(X.shape)
+    X = X * 10 ** rng.uniform(-4, 4, 19) + 10 ** rng.uniform(-3, 5, 19)
+    hidden = rng.random(X.shape) < 0.1
+    assert hidden_error(sg.MatrixCompletion(random_state=0), X, hidden) < 0.4
+
+
+@pytest.mark.parametrize("center", ["auto", "none"])
+def test_rows_with_too_few_entries_are_like_a_typical_row(center):
+    rng = np.random.default_rng(0)
+    X = 100 + rng.standard_normal((80, 2)) @ rng.standard_normal((2, 30))
+    given = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+    given[0] = np.nan  # nothing, and a single entry for rank 3
+    given[1, 1:] = np.nan
+    given[1, 0] = X[1, 0]
+    model = sg.MatrixCompletion(rank=3, center=center, random_state=0).fit(given)
+    typical = np.delete(X, [0, 1], axis=0).mean(axis=0)
+    filled = model.transform(given)
+    np.testing.assert_allclose(filled[2:], X[2:], atol=1e-6)
+    assert np.abs(filled[0] - typical).max() < 1
+    assert np.abs(filled[1] - typical).max() < 1 + np.abs(X[1] - typical).max()
+    # new rows, too
+    np.testing.assert_allclose(model.transform(given[:2]), filled[:2], atol=1e-9)
+
+
+def test_means_that_are_uncertain_say_little_about_rows_without_entries():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))  # the mean is zero
+    X[0] = np.nan
+    model = sg.MatrixCompletion(rank=2, center="none", random_state=0).fit(X)
+    mean = np.delete(X, 0, axis=0).mean(axis=0)
+    guess = model.transform(X)[0]
+    assert np.linalg.norm(guess) < 0.7 * np.linalg.norm(mean)
+    np.testing.assert_allclose(model.transform(X)[1:], X[1:], atol=1e-8)
+
+
+def test_times_without_entries_are_filled_from_their_neighbours_in_exact_tables():
+    """The low-rank part reproduces all entries, and says nothing about such times."""
+    i, j = np.mgrid[:160, :24]
+    X = 100 + 30 * np.sin(0.12 * i) * np.cos(0.3 * j) + 20 * np.cos(0.05 * i + 0.1 * j)
+    rng = np.random.default_rng(0)
+    hidden = rng.random(X.shape) < 0.2
+    hidden[rng.choice(160, 20, replace=False)] = True
+    model = sg.MatrixCompletion(random_state=0)
+    assert hidden_error(model, X, hidden) < 0.2
