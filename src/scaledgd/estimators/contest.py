@@ -306,7 +306,7 @@ class Contest:
             self.enter(replace(plan, start="series"))
 
     def bridge(self, data: LocalObservations, modes: tuple[int, ...], seed: int) -> None:
-        """Try neighbours in time for slices with too few entries.
+        """Try neighbours in time for slices with hardly any entries.
 
         Held-out entries do not resemble what is missing there, so slices are left out, too. Their
         errors and those of the held-out entries count as often as entries are missing there.
@@ -322,7 +322,7 @@ class Contest:
             return
         for mode in modes:
             counts = host(data.counts(mode))
-            few = counts < max(1, table_factors(best.state).rank)
+            few = 2 * counts < max(1, table_factors(best.state).rank)
             pair = _without_slices(data, mode, np.flatnonzero(~few), seed)
             if pair is None or not few.any() or self.session.out_of_time:
                 continue
