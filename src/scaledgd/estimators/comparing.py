@@ -45,8 +45,8 @@ def better(errors: Array, least: Array, gain: float = 0.0) -> bool:
 def shown(errors: Array, least: Array, evidence: float = 2.0) -> bool:
     """Return whether there is evidence that squared errors are smaller than others.
 
-    That they are much smaller is evidence enough. A few large errors are no evidence, but there is
-    none either if the others are smaller because of them.
+    That they are much smaller is evidence enough. A few large errors do not decide, but there is no
+    evidence if many of them are larger than those of others.
 
     Parameters
     ----------
@@ -55,11 +55,17 @@ def shown(errors: Array, least: Array, evidence: float = 2.0) -> bool:
     evidence : float
         The number of standard errors by which they must be smaller.
     """
-    xp = array_namespace(errors)
-    if not float(xp.mean(errors)) <= float(xp.mean(least)):
+    if not _bulk(errors) <= _bulk(least):
         return False
     less, chance, others = _difference(errors, least)
     return less > min(evidence * chance, MOST * others)
+
+
+def _bulk(errors: Array) -> float:
+    """The mean of errors without the largest ones, which do not decide."""
+    few = max(1, int(OUTER * errors.shape[0]))
+    limit = backend(errors).kth_magnitude(errors, min(few + 1, errors.shape[0]))
+    return float(array_namespace(errors).mean(_cut(errors, limit)))
 
 
 def settled(errors: Array, least: Array) -> bool:
@@ -79,10 +85,15 @@ def _difference(errors: Array, least: Array) -> tuple[float, float, float]:
     """How much smaller errors are than others on average, its standard error, the others' mean."""
     xp = array_namespace(errors)
     limit = backend(errors).kth_magnitude(least, max(1, int(OUTER * least.shape[0])))
-    few, others = (xp.where(e < limit, e, limit + 0 * e) for e in (errors, least))
+    few, others = (_cut(e, limit) for e in (errors, least))
     less = others - few
     chance = float(xp.std(less)) / math.sqrt(errors.shape[0])
     return float(xp.mean(less)), chance, float(xp.mean(others))
+
+
+def _cut(errors: Array, limit: Array) -> Array:
+    """Errors, those beyond a limit at the limit."""
+    return array_namespace(errors).where(errors < limit, errors, limit + 0 * errors)
 
 
 def alike(errors: Array, least: Array, gain: float = 0.0) -> bool:

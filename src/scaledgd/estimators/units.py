@@ -22,6 +22,8 @@ APART = 10.0
 """Ratio of deviations above which columns count as unlike."""
 FAR_APART = 30.0
 """The same if units are used without being tried: a single normal component has a ratio of 13."""
+MUCH = 6.0
+"""Ratio of the unlikeness of columns to that of rows of alike columns that is large."""
 GROSS = 1e8
 """Robust deviations beyond which an entry is clipped before a fit that rejects errors."""
 SEVERAL = 5
@@ -76,7 +78,8 @@ def unlike_columns(data: LocalObservations, robust: bool = False) -> bool:
     """Whether the deviations of the columns differ so much that one sum of errors is not enough.
 
     Columns also look unlike if rows are: a few large rows then decide their deviations. So they
-    must be more unlike than the rows, in units in which columns are alike.
+    must be more unlike than the rows. Rows look unlike, too, if a few large columns decide their
+    deviations. So it is enough to be much more unlike than rows whose columns are alike.
 
     Parameters
     ----------
@@ -88,8 +91,10 @@ def unlike_columns(data: LocalObservations, robust: bool = False) -> bool:
     ratio = _ratio(np.sqrt(_variances(data, 1, robust)))
     if ratio <= (FAR_APART if robust else APART):
         return False
+    if ratio > _ratio(np.sqrt(_variances(data, 0, robust))):
+        return True
     units = robust_column_units(data) if robust else column_units(data)
-    return ratio > _ratio(np.sqrt(_variances(units.apply(data), 0, robust)))
+    return ratio > MUCH * _ratio(np.sqrt(_variances(units.apply(data), 0, robust)))
 
 
 def column_units(data: Observations) -> Units:
