@@ -35,7 +35,7 @@ from .robust import (
 )
 from .robust_judging import GROSS, bounded, useless
 from .robust_rank import robust_rank
-from .robust_starts import carried, cauchy, continued, without_errors_of_one
+from .robust_starts import carried, cauchy, continued, weighted, without_errors_of_one
 from .rules import beside_residual
 from .scaling import Choice, empty, scales, table_factors, truncated
 from .session import Session
@@ -457,7 +457,7 @@ def _by_student(
     start = replace(blank, R=normal.medians(1)[:, None])
     here, problem = session.with_reading(reading), normal.problem()
     how = Joint(most, SHARE, units is not None, FREEDOM)
-    begun = how.begun(normal, problem, start)
+    begun = weighted(normal, how.begun(normal, problem, start))
     if other is not None:
         begun = continued(normal, problem, carried(other, reading, start), begun)
     state = fit_joint(here, problem, normal, begun, how)

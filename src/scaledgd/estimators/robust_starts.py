@@ -15,7 +15,7 @@ from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, current
 from .fitting import degrees
-from .joint import Joint, fit_joint
+from .joint import Joint, fit_joint, robust_variance
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .plans import Reading
@@ -143,6 +143,26 @@ def _line(reading: Reading, like: Array) -> tuple[Array, Array]:
     return reading.size * reading.units.scale, reading.units.offset
 
 
+def weighted(data: LocalObservations, begun: State) -> State:
+    """Return the start of a heavy-tailed fit with the weights of entries under its offsets.
+
+    Without weights, the first sweep would fit the largest errors, however large they are.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    begun : State
+    """
+    F, posterior = table_factors(begun), current(begun)
+    left, variance = data.residual(F), robust_variance(data, F)
+    return begun.remembering(replace(posterior, weight=_weights(left.y, variance)))
+
+
+def _weights(left: Array, noise: float) -> Array:
+    """The weights of entries with these residuals."""
+    return (FREEDOM + 1) * noise / (FREEDOM * noise + left**2)
+
+
 def continued(data: LocalObservations, problem: Observed, F: Bordered, first: State) -> State:
     """Return a state with the factors of another fit, and the weights of entries under them.
 
@@ -157,6 +177,9 @@ def continued(data: LocalObservations, problem: Observed, F: Bordered, first: St
     """
     left = data.residual(F)
     noise = max(data.residual_scale(F) ** 2, smallest(left.y))
-    weight = (FREEDOM + 1) * noise / (FREEDOM * noise + left.y**2)
-    known = replace(Posterior.first(F, noise), columns=current(first).columns, weight=weight)
+    known = replace(
+        Posterior.first(F, noise),
+        columns=current(first).columns,
+        weight=_weights(left.y, noise),
+    )
     return problem.linearize(F).remembering(known)
