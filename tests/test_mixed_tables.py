@@ -96,3 +96,27 @@ def test_times_without_entries_are_filled_from_their_neighbours_in_exact_tables(
     hidden[rng.choice(160, 20, replace=False)] = True
     model = sg.MatrixCompletion(random_state=0)
     assert hidden_error(model, X, hidden) < 0.2
+
+
+@pytest.mark.parametrize("size", [30, 1e4, 1e8])
+def test_the_size_of_gross_errors_does_not_matter(size):
+    """The first sweep fitted errors of 1e4 deviations alone, and nothing was left of the rest."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 2)) @ rng.standard_normal((2, 16))
+    Y = X + 0.1 * rng.standard_normal(X.shape) + size * (rng.random(X.shape) < 0.03)
+    model = sg.RobustPCA(random_state=0).fit(Y)
+    assert model.rank_ == 2
+    assert np.sqrt(np.mean((model.reconstruct() - X) ** 2)) < 0.1
+
+
+def test_units_that_were_mixed_up_are_found():
+    """A few readings in other units, among columns of different units."""
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((73, 2)) @ rng.standard_normal((2, 16))
+    X += 0.1 * rng.standard_normal(X.shape)
+    unit, level = 10 ** rng.uniform(-4, 4, 16), 10 ** rng.uniform(-3, 5, 16)
+    X = X * unit + level
+    wrong = rng.random(X.shape) < 0.03
+    model = sg.RobustPCA(random_state=0).fit(np.where(wrong, 1000 * X, X))
+    off = (model.reconstruct() - X) / unit
+    assert np.sqrt(np.mean(off**2)) < 0.4 * np.sqrt(np.mean((X - X.mean(0)) ** 2 / unit**2))

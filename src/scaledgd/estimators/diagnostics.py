@@ -334,12 +334,11 @@ def undetermined(
         if mode == in_time:
             continue
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
+        filled = "like a typical row" if name == "row" and r else "with offsets only"
         if none == 1:
-            found.append(f"1 {name}{where} has no observation and is filled with offsets only")
+            found.append(f"1 {name}{where} has no observation and is filled {filled}")
         elif none:
-            found.append(
-                f"{none} {name}s{where} have no observation and are filled with offsets only"
-            )
+            found.append(f"{none} {name}s{where} have no observation and are filled {filled}")
         if few == 1 and not learnt:
             found.append(
                 f"1 {name}{where} has fewer observations than the rank {r}; its estimates rely "

@@ -29,6 +29,9 @@ Array = Any
 TINY = 1e-100
 """The least residual that counts, in units of the columns."""
 
+FAR = 10.0
+"""Deviations from the offsets at which entries have half of their weight in the first sweep."""
+
 LITTLE = 0.1
 """Noise, as a share of the data, below which parameters have a higher price."""
 
@@ -144,9 +147,10 @@ def _line(reading: Reading, like: Array) -> tuple[Array, Array]:
 
 
 def weighted(data: LocalObservations, begun: State) -> State:
-    """Return the start of a heavy-tailed fit with the weights of entries under its offsets.
+    """Return the start of a heavy-tailed fit with weights of the entries.
 
-    Without weights, the first sweep would fit the largest errors, however large they are.
+    Without weights, the first sweep would fit the largest errors, however large they are. Entries
+    that are right may lie several deviations from the offsets, and keep most of their weight.
 
     Parameters
     ----------
@@ -154,13 +158,8 @@ def weighted(data: LocalObservations, begun: State) -> State:
     begun : State
     """
     F, posterior = table_factors(begun), current(begun)
-    left, variance = data.residual(F), robust_variance(data, F)
-    return begun.remembering(replace(posterior, weight=_weights(left.y, variance)))
-
-
-def _weights(left: Array, noise: float) -> Array:
-    """The weights of entries with these residuals."""
-    return (FREEDOM + 1) * noise / (FREEDOM * noise + left**2)
+    left, variance = data.residual(F), FAR**2 * robust_variance(data, F)
+    return begun.remembering(replace(posterior, weight=variance / (variance + left.y**2)))
 
 
 def continued(data: LocalObservations, problem: Observed, F: Bordered, first: State) -> State:
@@ -177,9 +176,6 @@ def continued(data: LocalObservations, problem: Observed, F: Bordered, first: St
     """
     left = data.residual(F)
     noise = max(data.residual_scale(F) ** 2, smallest(left.y))
-    known = replace(
-        Posterior.first(F, noise),
-        columns=current(first).columns,
-        weight=_weights(left.y, noise),
-    )
+    weight = (FREEDOM + 1) * noise / (FREEDOM * noise + left.y**2)
+    known = replace(Posterior.first(F, noise), columns=current(first).columns, weight=weight)
     return problem.linearize(F).remembering(known)
