@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.answers import determined, peers, ratings, robust, tables, tensors
+from benchmarks.answers import determined, families, peers, ratings, robust, tables, tensors
 from benchmarks.answers.__main__ import BASELINE, SECTIONS, main
 from benchmarks.answers.asked import Ask, Hidden, SkippedError
 
@@ -136,3 +136,16 @@ def test_pursuit_separates_outliers():
     Y = X + 10 * (rng.random(X.shape) < 0.05)
     low = peers.principal_component_pursuit(Y)
     assert np.abs(low - X).max() < 1e-3 < np.abs(Y - X).max()
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_tables_of_families_depend_on_their_number_only(family):
+    first, again, other = (families.table(family, k) for k in (3, 3, 4))
+    np.testing.assert_array_equal(first.holes, again.holes)
+    assert not np.array_equal(first.holes, other.holes, equal_nan=True)
+    for one in (first, other):
+        assert np.isfinite(one.truth).all()
+        assert one.hidden.any()
+        assert not one.hidden.all(axis=0).any()  # every column has an entry
+        assert families.error(one, one.truth) == 0
+        assert 0.05 < families.means(one) < 20

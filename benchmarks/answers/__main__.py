@@ -18,6 +18,7 @@ from .. import real_data
 from .asked import Ask, Row, SkippedError
 from .defaults import defaults
 from .determined import above, determined
+from .families import families
 from .intervals import intervals
 from .ratings import ratings, skewed
 from .robust import faces, robust, video
@@ -32,6 +33,7 @@ SECTIONS: dict[str, Callable[[Ask], Iterator[Row]]] = {
         skewed,
         narrow,
         sensors,
+        families,
         tensors,
         robust,
         faces,
