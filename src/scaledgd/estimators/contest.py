@@ -334,12 +334,8 @@ class Contest:
                 for inside, outside in ((best.parts[0].errors, means), (tried.errors, found.errors))
             )
             if after < BRIDGED * before and not self.session.out_of_time:
-                trail = {
-                    "start": "smooth",
-                    "rank": plan.rank,
-                    "why": "fills slices without entries",
-                }
-                self.trail.append(trail)
+                why = "neighbours fill slices with hardly any entries"
+                self.trail.append({"start": "smooth", "rank": plan.rank, "why": why})
                 self._lead(Candidate(plan, plan, [tried]))
                 return
 
@@ -401,9 +397,9 @@ def _without_slices(
     data: LocalObservations, mode: int, usable: Any, seed: int
 ) -> tuple[LocalObservations, LocalObservations] | None:
     """The entries without those of some slices, and those; None if there are too few slices."""
-    chosen = np.random.default_rng(seed).permutation(usable)[: max(1, len(usable) // 10)]
     if len(usable) < FEWEST_SLICES:
         return None
+    chosen = np.random.default_rng(seed).permutation(usable)[: len(usable) // 10]
     left = np.isin(host(data.coordinates[mode]), chosen)
     xp, there = array_namespace(data.y), device(data.y)
     fit, test = (data.some(xp.asarray(np.flatnonzero(k), device=there)) for k in (~left, left))

@@ -473,7 +473,7 @@ def _mean_row(L: Array, data: LocalObservations) -> Array | None:
             mean, square = (xp.sum(x, axis=0) / count for x in (some, some * some))
             # (square - mean²) / count is the square of the standard error
             sure = (count - 1) * mean**2 + square
-            return mean**3 * count / xp.where(sure > 0, sure, xp.ones_like(sure))
+            return mean * (count * mean**2 / xp.where(sure > 0, sure, xp.ones_like(sure)))
     return None
 
 
