@@ -121,3 +121,12 @@ def test_units_that_were_mixed_up_are_found():
     model = sg.RobustPCA(random_state=0).fit(np.where(wrong, 1000 * X, X))
     off = (model.reconstruct() - X) / unit
     assert np.sqrt(np.mean(off**2)) < 0.4 * np.sqrt(np.mean((X - X.mean(0)) ** 2 / unit**2))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_medians_without_residual_give_all_entries_their_weight(dtype):
+    X = np.zeros((15, 60), dtype=dtype)
+    X[:, 30:] = 1
+    model = sg.RobustPCA(center="columns", rank=1, random_state=0).fit(X)
+    np.testing.assert_array_equal(model.reconstruct(), X)

@@ -158,7 +158,8 @@ def weighted(data: LocalObservations, begun: State) -> State:
     begun : State
     """
     F, posterior = table_factors(begun), current(begun)
-    left, variance = data.residual(F), FAR**2 * robust_variance(data, F)
+    left = data.residual(F)
+    variance = max(FAR**2 * robust_variance(data, F), smallest(left.y))
     return begun.remembering(replace(posterior, weight=variance / (variance + left.y**2)))
 
 
