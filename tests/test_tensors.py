@@ -628,3 +628,33 @@ def test_a_start_that_has_vanished_is_not_used():
         warnings.simplefilter("error")
         found = fit_ranks(session, data, (1, 1, 1), None, start)
     assert np.isfinite(found.noise)
+
+
+@pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
+@pytest.mark.parametrize("level", [10, 100])
+@pytest.mark.parametrize("given", [{}, {"rank": 3}])
+@pytest.mark.parametrize("name", ["TensorCompletion", "TensorRobustPCA"])
+def test_a_slice_without_entries_is_like_a_typical_one_and_spoils_no_other(name, given, level):
+    """It was a direction of the start, and zero when candidates were compared: offsets won."""
+    rng = np.random.default_rng(1)
+    X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 2)) for n in (20, 15, 10)))
+    X = X + level
+    Y = np.where(rng.random(X.shape) < 0.2, np.nan, X)
+    Y[3] = np.nan
+    model = getattr(sg, name)(random_state=0, **given).fit(Y)
+    found = model.reconstruct()
+    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(X, 3, 0), atol=1e-4)
+    typical = np.delete(X, 3, 0).mean(axis=0)
+    assert np.abs(found[3] - typical).max() < 0.1 * np.abs(typical).max()
+    new = model.transform(np.where(np.arange(2)[:, None, None] == 0, np.nan, X[:2]))
+    np.testing.assert_allclose(new[0], found[3], atol=1e-6)
+
+
+def test_an_empty_slice_is_no_direction_of_the_start():
+    rng = np.random.default_rng(0)
+    X = 10 + np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((n, 1)) for n in (12, 9, 8)))
+    seen = rng.random(X.shape) < 0.7
+    seen[4] = False
+    problem = sg.Observed(sg.Entries(np.nonzero(seen), X.shape), X[seen], scale=1 / 0.7)
+    start = sg.diagonal_deleted((3, 2, 2))(problem)
+    assert np.abs(start.factors[0][4]).max() < 0.5  # it was 1

@@ -206,7 +206,10 @@ def _mode_subspaces(
             svd = truncated_svd(M.times, M.adjoint_times, M.shape, r, example, seeded, tol)
             modes.append(svd[0])
         else:
-            drop = (1 - diagonal) * Z.squares(k)[:, None]
+            squares, xp = Z.squares(k), array_namespace(example)
+            # a slice without entries is an eigenvector of its own, and others may be negative
+            squares = xp.where(squares > 0, squares, xp.max(squares))
+            drop = (1 - diagonal) * squares[:, None]
             modes.append(_top(partial(_gram_times, M, drop), n, r, example, seeded, tol)[1])
         if sequential:
             if not isinstance(Z, Dense):

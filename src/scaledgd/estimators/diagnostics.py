@@ -334,7 +334,7 @@ def undetermined(
         if mode == in_time:
             continue
         none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < r)).sum())
-        filled = "like a typical row" if name == "row" and r else "with offsets only"
+        filled = f"like a typical {name}" if mode == 0 and r else "with offsets only"
         if none == 1:
             found.append(f"1 {name}{where} has no observation and is filled {filled}")
         elif none:

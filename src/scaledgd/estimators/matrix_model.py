@@ -26,6 +26,7 @@ from .plans import Reading
 from .robust import Outliers, threshold
 from .scaling import Choice, Scales, bordered, empty, singular, table_factors, with_part
 from .timed import Timed
+from .typical import like_typical, typical_row
 from .uncertainty import Spread
 from .units import Units
 from .vouching import DOUBT
@@ -167,7 +168,7 @@ class MatrixModel(EntrywiseModel):
             non_negative=non_negative,
             outliers_expected=outliers,
             levels=column_levels(data),
-            typical=_mean_row(F.L, data),
+            typical=typical_row(F.L, data.counts(0)),
             caution=fit.caution,
         )
         F, known = model.solve_rows(data)
@@ -185,12 +186,7 @@ class MatrixModel(EntrywiseModel):
     def solve_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
         """Return scores and offsets of rows; each depends on its row alone."""
         F, known = self._solved_rows(data)
-        empty = data.counts(0) == 0
-        xp = array_namespace(empty)
-        if self.typical is None or not bool(xp.any(empty)):
-            return F, known
-        L = array_namespace(F.L).where(empty[:, None], self.typical[None, :], F.L)
-        return F.with_blocks((L, F.R)), known
+        return F.with_blocks((like_typical(F.L, data.counts(0), self.typical), F.R)), known
 
     def _solved_rows(self, data: LocalObservations) -> tuple[Bordered, Scales]:
         """The same, but rows without any entry are zero."""
@@ -457,24 +453,6 @@ class MatrixModel(EntrywiseModel):
 
 
 SIDES = ("row", "column")
-
-
-def _mean_row(L: Array, data: LocalObservations) -> Array | None:
-    """The mean of the rows that have enough entries; if there are none, of those with any.
-
-    It is drawn to zero according to its standard error.
-    """
-    xp, counts = array_namespace(L), data.counts(0)
-    for least in (L.shape[1], 1):
-        seen = counts >= max(1, least)
-        count = int(array_namespace(seen).sum(seen))
-        if count:
-            some = xp.where(seen[:, None], L, 0.0)
-            mean, square = (xp.sum(x, axis=0) / count for x in (some, some * some))
-            # (square - mean²) / count is the square of the standard error
-            sure = (count - 1) * mean**2 + square
-            return mean * (count * mean**2 / xp.where(sure > 0, sure, xp.ones_like(sure)))
-    return None
 
 
 def _ridge(posterior: Posterior, F: Bordered, k: int, coverage: Any) -> Array:

@@ -20,6 +20,7 @@ from .robust import threshold
 from .slices import SlicePrior, solve_parts
 from .tensor_series import interpolated, nothing_left, telling_modes
 from .tucker import TensorFit, degrees, ridges, spectra, tucker_factors
+from .typical import like_typical, typical_row
 from .uncertainty import Spread
 from .vouching import own_units
 
@@ -191,6 +192,8 @@ class TensorModel(EntrywiseModel):
         The values of constant slices, NaN elsewhere.
     slice_units : tuple of arrays or None, one per mode
         The units of slices, which multiply the factors; there are no offsets then.
+    typical : array of shape (r_1,), optional
+        The mean of the rows of the first factor, for slices of mode 0 without any entry.
     """
 
     factors: Tucker
@@ -206,6 +209,7 @@ class TensorModel(EntrywiseModel):
     smooth: tuple[int, ...] = ()
     levels: Levels = ()
     slice_units: Offsets = ()
+    typical: Array | None = None
 
     @classmethod
     def of(
@@ -241,12 +245,14 @@ class TensorModel(EntrywiseModel):
             level=None if sizes is None else reading.level,
             levels=slice_levels(data),
             slice_units=reading.units,
+            typical=typical_row(fit.factors.factors[0], data.counts(0)),
         )
         F, own = model.solve_slices(data)
         if fit.slices and model._misfit(data, F, own) > BEYOND * model.noise:
             # components nearly cancel each other, so the prior of each does not help
             whole = spectra(fit.factors)[0]
-            plain = replace(model, slices=(), factors=whole, solved=whole)
+            typical = typical_row(whole.factors[0], data.counts(0))
+            plain = replace(model, slices=(), factors=whole, solved=whole, typical=typical)
             other = plain.solve_slices(data)
             if BEYOND * plain._misfit(data, *other) < model._misfit(data, F, own):
                 model, (F, own) = plain, other
@@ -314,9 +320,10 @@ class TensorModel(EntrywiseModel):
                 left = shifted.residual(F)
                 robust = self.threshold is not None
                 own = own + (slice_medians(left, 0) if robust else left.means(0, extra=1))
+        L = like_typical(F.factors[0], data.counts(0), self.typical)
         if self.level is not None:
-            F = F.with_blocks((F.factors[0] * sizes[:, None], *F.blocks[1:]))
-        return F, own
+            L = L * sizes[:, None]
+        return F.with_blocks((L, *F.blocks[1:])), own
 
     def rows_at(self, data: LocalObservations, index: Index | None) -> Array:
         F, own = self.solve_slices(data)
@@ -449,6 +456,7 @@ class TensorModel(EntrywiseModel):
         validation.factors(self.solved, Tucker, shape)
         must(self.solved.ranks == self.factors.ranks, "a rank")
         validation.number(self.ridge_noise, least=0)
+        shaped(self.typical, self.factors.core.shape[:1], optional=True)
         must(isinstance(self.own_offset, bool), "offsets")
         must(isinstance(self.given_ridge, bool), "the ridge")
         for known in self.slices:

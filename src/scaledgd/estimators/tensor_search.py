@@ -30,6 +30,7 @@ from .tensor_units import in_units, preferred
 from .tensor_vouching import after, opinion
 from .tensor_ways import GAIN, Way, ended, in_turn, read, run, tensor_of
 from .tucker import QUICK, TensorFit, cut, degrees, fit_ranks, rungs, spectra, supported
+from .typical import with_typical
 from .vouching import Pairs, parts_of
 
 Array = Any
@@ -203,7 +204,10 @@ class Search:
         test = reading.applied(self.test)
         table = test if way.fold is None else unfolded(test, way.fold)
         index = table.coordinates
-        mean = sum(state.factors.gather(index) for state in states) / way.starts
+        rows = reading.applied(self.fit)
+        rows = rows if way.fold is None else unfolded(rows, way.fold)
+        models = [with_typical(state.factors, rows) for state in states]
+        mean = sum(F.gather(index) for F in models) / way.starts
         errors = reading.errors((mean - table.flat) ** 2, test)
         return Tried(way, errors, reading, states)
 

@@ -26,6 +26,7 @@ from .robust import OWN, Outliers, falling, levels, rejecting, row_shares, thres
 from .rules import beside_residual, change, settled, vanished
 from .session import Session
 from .slices import SlicePrior
+from .typical import with_typical
 
 Array = Any
 Ranks = tuple[int, ...]
@@ -142,6 +143,19 @@ def fit_ranks(
     ridge : float, optional
         The size of the noise relative to the data; by default it is estimated.
     """
+    fit = _fit_of_ranks(session, data, ranks, outliers, start, ridge)
+    return replace(fit, factors=with_typical(fit.factors, data))
+
+
+def _fit_of_ranks(
+    session: Session,
+    data: Observations,
+    ranks: Ranks,
+    outliers: Outliers | None,
+    start: Tucker | None,
+    ridge: float | None,
+) -> TensorFit:
+    """The same, but slices of mode 0 without any entry are zero."""
     ranks = possible(ranks, data.shape)
     if start is not None and largest_size(start.core) <= epsilon(start.core):
         start = None  # it has vanished, and its systems would be singular
@@ -233,8 +247,10 @@ def _least_squares(
     best = session.solve(problem, first, Alternating(), rules, stage="least squares")
     if data.size < 2 * degrees(ranks, data.shape) or start is not None:
         return best
+    # a constant explains most of tensors that are far from zero
+    varying = float(problem.value_at_zero) - 0.5 * data.size * data.mean() ** 2
     for seed in range(2):
-        if float(best.value) <= 1e-4 * float(problem.value_at_zero) or session.out_of_time:
+        if float(best.value) <= 1e-4 * varying or session.out_of_time:
             break
         rules = [*_rules(session), settled(1e-2)]
         other = small_random(ranks, 1.0, rng=seed)(problem)
