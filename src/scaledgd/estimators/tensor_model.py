@@ -300,10 +300,10 @@ class TensorModel(EntrywiseModel):
         blank = xp.zeros_like(U[0][:1, :]) + own[:, None]
         F = Tucker((blank, *U[1:]), self.factors.core)
         ridge = ridges(self.factors, self.ridge_noise)[0]
-        if not data.size:
-            return F, own
         rounds = 20 if self.own_offset else 1
-        if self.own_offset and self.slices:
+        if not data.size:
+            rounds = 0
+        elif self.own_offset and self.slices:
             # rows with a prior leave the mean of a slice to its offset
             own, rounds = data.means(0, extra=1), 2
         for _ in range(rounds):
