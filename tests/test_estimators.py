@@ -872,7 +872,7 @@ def test_one_huge_outlier_is_one_outlier():
     ],
     ids=str,
 )
-def test_a_row_without_data_is_offsets_wherever_it_stands(model):
+def test_a_row_without_data_is_the_same_wherever_it_stands(model):
     _, Y, rng = table(noise=0.05)
     H = holes(Y, rng)
     H[3] = np.nan

@@ -204,8 +204,7 @@ class Search:
         test = reading.applied(self.test)
         table = test if way.fold is None else unfolded(test, way.fold)
         index = table.coordinates
-        rows = reading.applied(self.fit)
-        rows = rows if way.fold is None else unfolded(rows, way.fold)
+        rows = self.fit if way.fold is None else unfolded(self.fit, way.fold)
         models = [with_typical(state.factors, rows) for state in states]
         mean = sum(F.gather(index) for F in models) / way.starts
         errors = reading.errors((mean - table.flat) ** 2, test)
