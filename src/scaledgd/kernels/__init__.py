@@ -22,6 +22,7 @@ from array_api_compat import is_torch_array
 
 from .design import (
     Cleaning,
+    Conditionals,
     Contracted,
     Design,
     Index,
@@ -43,6 +44,7 @@ __all__ = [
     "JITTER",
     "Backend",
     "Cleaning",
+    "Conditionals",
     "Contracted",
     "Design",
     "Grid",
@@ -80,6 +82,16 @@ class Backend(Protocol):
     ) -> Array: ...
     def dense_residual(self, L: Array, R: Array, Y: Array) -> Array: ...
     def turned(self, C: Array, M: Array) -> Array: ...
+    def conditionals(
+        self,
+        Z: Array,
+        covariance: Array,
+        precision: Array,
+        *,
+        total: bool = False,
+        variances: bool = False,
+        others: bool = False,
+    ) -> Conditionals: ...
     def scatter(self, rows: Array, values: Array, n: int) -> Array: ...
     def sums(self, rows: Array, values: Array | None, n: int, like: Array) -> Array: ...
     def kth_largest(self, x: Array, k: int, axis: int) -> Array: ...

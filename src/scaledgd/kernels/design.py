@@ -314,6 +314,20 @@ class RowSolution(NamedTuple):
     squares: tuple[float, float] | None = None
 
 
+class Conditionals(NamedTuple):
+    """Rows of a Gaussian given their observed entries.
+
+    The rows with conditional means in place of what is missing, of shape (n, d); the sum of their
+    conditional covariances, of shape (d, d); predictions of all entries from the other observed
+    ones; and variances, all if not requested None.
+    """
+
+    filled: Array
+    total: Array = None
+    predicted: Array = None
+    variances: Array = None
+
+
 def decoupled(G: Array, ridge: Array | None) -> Array:
     """Return a Gram matrix without its products with columns that the ridge holds at zero.
 

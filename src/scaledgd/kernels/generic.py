@@ -14,7 +14,7 @@ from array_api_compat import device
 
 from ..linalg import conj, magnitude2
 from ..namespaces import array_namespace
-from .design import Index
+from .design import Conditionals, Index
 from .entries import CHUNK, Absorbed, Grid, Pattern, numbered
 
 Array = Any
@@ -87,6 +87,87 @@ class Generic:
         half = xp.reshape(C, (-1, q)) @ M
         half = xp.permute_dims(xp.reshape(half, C.shape), (0, 2, 1))
         return xp.reshape(xp.reshape(half, (-1, q)) @ M, C.shape)
+
+    def conditionals(
+        self,
+        Z: Array,
+        covariance: Array,
+        precision: Array,
+        *,
+        total: bool = False,
+        variances: bool = False,
+        others: bool = False,
+    ) -> Conditionals:
+        """Return rows of a Gaussian of mean zero given their observed entries.
+
+        Parameters
+        ----------
+        Z : array of shape (n, d)
+            With NaN at missing entries.
+        covariance, precision : arrays of shape (d, d)
+            Inverses of one another.
+        total : bool
+            Whether to sum the conditional covariances.
+        variances : bool
+            Whether to return the variances of missing entries, and zeros at observed ones.
+        others : bool
+            Whether to predict every entry from the other observed entries of its row; variances are
+            then those of the predictions.
+        """
+        xp, d = array_namespace(Z), Z.shape[1]
+        missing = xp.isnan(Z)
+        known = xp.where(missing, xp.zeros_like(Z), Z)
+        pull = known @ precision
+        counts = xp.sum(xp.astype(missing, xp.int64), axis=1)
+        # the columns of every row, missing ones first
+        columns = xp.argsort(xp.astype(~missing, xp.int8), axis=1, stable=True)
+        flat, sizes = xp.reshape(precision, (-1,)), xp.linalg.diagonal(precision)
+        sums = xp.zeros_like(flat) if total else None
+        places, filled, predicted, spread = [], [], [], []
+        for k in sorted({int(k) for k in xp.unique_values(counts)}):
+            group = xp.nonzero(counts == k)[0]
+            step = max(1, self.chunk(Z) // max(1, d * k))
+            for part in (group[a : a + step] for a in range(0, group.shape[0], step)):
+                at, m = xp.take(columns, part, axis=0), part.shape[0]
+                back = xp.argsort(at, axis=1)
+                holes, rest = at[:, :k], at[:, k:]
+                near = holes[:, :, None] * d + holes[:, None, :]
+                V = xp.reshape(xp.take(flat, xp.reshape(near, (-1,))), (m, k, k))
+                V = xp.linalg.inv(V) if k else V
+                found = xp.take_along_axis(xp.take(pull, part, axis=0), holes, axis=1)
+                found = -(V @ found[:, :, None])[:, :, 0]
+                values = xp.take_along_axis(xp.take(known, part, axis=0), rest, axis=1)
+                whole = xp.take_along_axis(xp.concat([found, values], axis=1), back, axis=1)
+                places.append(part)
+                filled.append(whole)
+                if total and k:
+                    near, V_ = xp.reshape(near, (-1,)), xp.reshape(V, (-1,))
+                    sums = sums + self.sums(near, V_, d * d, V_)
+                unsure = xp.linalg.diagonal(V)
+                if others:
+                    far = holes[:, :, None] * d + rest[:, None, :]
+                    B = xp.reshape(xp.take(flat, xp.reshape(far, (-1,))), (m, k, d - k))
+                    own = xp.reshape(xp.take(sizes, xp.reshape(rest, (-1,))), (m, d - k))
+                    own = own - xp.sum(B * (V @ B), axis=1)
+                    tilt = xp.take_along_axis(whole @ precision, rest, axis=1)
+                    alone = xp.concat([found, values - tilt / own], axis=1)
+                    predicted.append(xp.take_along_axis(alone, back, axis=1))
+                    unsure = xp.concat([unsure, 1 / own], axis=1)
+                elif variances:
+                    unsure = xp.concat([unsure, xp.zeros_like(values)], axis=1)
+                if others or variances:
+                    spread.append(xp.take_along_axis(unsure, back, axis=1))
+        order = xp.argsort(xp.concat(places)) if places else None
+
+        def joined(found: list[Array]) -> Array:
+            return xp.take(xp.concat(found), order, axis=0) if found else xp.zeros_like(Z)
+
+        return Conditionals(
+            joined(filled),
+            None if sums is None else xp.reshape(sums, (d, d)),
+            joined(predicted) if others else None,
+            joined(spread) if others or variances else None,
+        )
 
     # ---- sums per row
 
