@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from .base import SHAPES
-from .choosing import FEWEST
+from .limits import FEWEST
 from .dask import any_dask
 from .matrix_estimator import MatrixEstimator
 

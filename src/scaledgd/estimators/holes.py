@@ -48,7 +48,7 @@ def held_out(
     holes = _holes(index, shape)
     if holes is None:
         return chosen_by_hash(index, fraction, seed, parts)
-    found = _moved_holes(holes, fraction, seed, parts)
+    found = moved_holes(holes, fraction, seed, parts)
     if any(part.sum() < min(0.3 * fraction, 0.01) * (~holes).sum() for part in found):
         return chosen_by_hash(index, fraction, seed, parts)
     xp, flat = array_namespace(*index), _numbers(index, shape)
@@ -103,7 +103,7 @@ def _in_runs(holes: np.ndarray[Any, Any], mode: int) -> bool:
     return both > 1.3 * chance + 4 * math.sqrt(chance) + 4
 
 
-def _moved_holes(
+def moved_holes(
     holes: np.ndarray[Any, Any], fraction: float, seed: int, parts: int
 ) -> list[np.ndarray[Any, Any]]:
     """Observed entries where other rows have holes, disjoint parts."""

@@ -131,8 +131,16 @@ class Joint:
             # one component per column would explain all of their errors
             room = min(data.shape) - (0 if self.freedom is None else 2)
             rank = max(rank, min(max(rank + 4, self.least), room))
-        begin = joint(rank, self.share, start=start, variance=variance, rounds=self.rounds)
+        order = column_order(data)
+        begin = joint(
+            rank, self.share, start=start, variance=variance, rounds=self.rounds, order=order
+        )
         return begin(problem)
+
+
+def column_order(data: Observations) -> Any:
+    """Return the positions of the columns that random starts follow; None as they are."""
+    return data.places[1] if data.places else None
 
 
 def robust_variance(data: Observations, start: Bordered) -> float:
@@ -162,10 +170,10 @@ def fit_joint(
         session.best_so_far(state)
         brief = replace(how, fine=max(how.fine, COARSE), sweeps=min(how.sweeps, BRIEFLY))
         variance = None if how.freedom is None else robust_variance(data, table_factors(state))
-        wider = extended(state, MORE, variance=variance)
+        wider = extended(state, MORE, variance=variance, order=column_order(data))
         found = _settled(aside, problem, data, wider, brief)
         if _explains_more(data, state, found):
-            rules = _rules(how)
+            rules = rules_of(how)
             found = session.solve(problem, found, how.method(data), rules, stage="joint")
             if not session.out_of_time and _explains_more(data, state, found):
                 state = found
@@ -189,7 +197,7 @@ def _settled(
 ) -> State:
     """Iterate, drop the columns that the data do not support, and iterate again."""
     method = how.method(data)
-    state = session.solve(problem, init, method, _rules(how), stage="joint")
+    state = session.solve(problem, init, method, rules_of(how), stage="joint")
     # after a few sweeps weak columns have not converged yet
     least = 0.02 if method.full else 1e-3
     fewer = supported(state, how.rank, least)
@@ -200,7 +208,7 @@ def _settled(
     width = sum(B.shape[1] for B in fewer.factors.blocks)
     if not width or session.out_of_time:
         return fewer
-    rules = _rules(replace(how, sweeps=how.sweeps // 2))
+    rules = rules_of(replace(how, sweeps=how.sweeps // 2))
     return session.solve(problem, fewer, method, rules, stage="cut")
 
 
@@ -215,7 +223,7 @@ def _may_hide_more(session: Session, data: Observations, state: State, how: Join
     return noise_share(state) > least and not session.out_of_time
 
 
-def _rules(how: Joint) -> list[StoppingRule]:
+def rules_of(how: Joint) -> list[StoppingRule]:
     """Stop when the noise has settled, or after some sweeps unless it still falls."""
 
     def rule(state: State, history: list[Record]) -> Stop | None:

@@ -21,6 +21,7 @@ from ..problems import Observed
 from .holes import held_out, in_time
 from .magnitudes import magnitude, scale_of, scaled_by, typical_of
 from .observations import MULTIPLE, Measure, Model, Observations, Summary, position_of
+from .ordering import ranks_by_value
 from .packing import host, packable
 
 Array = Any
@@ -40,6 +41,9 @@ STRETCH = 2**20
 
 MANY = 1_000_000
 """Entries from which on sweeps in single precision save more than casting them costs."""
+
+ORDERED = 300_000
+"""Entries above which rows and columns stay as they are; chance hardly matters with so many."""
 
 _CACHES = ("_shared", "_counts", "_typical", "_scaled")
 
@@ -107,6 +111,16 @@ class LocalObservations(Observations):
     def _shared(self) -> dict[str, Any]:
         """Caches that observations at the same coordinates share."""
         return {}
+
+    @property
+    def places(self) -> tuple[Any, ...]:
+        if len(self.shape) != 2 or not 0 < self.size <= ORDERED:
+            return ()
+        if "places" not in self._shared:
+            y = self.flat / self.magnitude()
+            self._shared["places"] = tuple(ranks_by_value(y, self.coordinates, self.shape))
+        found: tuple[Any, ...] = self._shared["places"]
+        return found
 
     @cached_property
     def _counts(self) -> dict[int, Array]:

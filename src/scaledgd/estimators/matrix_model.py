@@ -242,6 +242,7 @@ class MatrixModel(EntrywiseModel):
             columns = columns * self.units.scale[:, None]
         plain = Bordered(rows * F.L[:, :r], columns * F.R[:, :r])
         U, s, V = singular(plain)
+        r = int(s.shape[0])  # components that a Gaussian has beyond the sides of the table
         blank = [0 * self.observations.counts(k) for k in (0, 1)]
         factors = LowRank(*(x[:, None] for x in blank))
         if r:

@@ -61,6 +61,11 @@ class Observations(ABC):
     def example(self) -> Array:
         """An array of the library, dtype and device of the values."""
 
+    @property
+    def places(self) -> tuple[Any, ...]:
+        """The positions of rows and columns in an order that depends on values; or empty."""
+        return ()
+
     def in_single(self) -> Self | None:
         """Return the values in single precision, if there are so many that it is worth it."""
         return None

@@ -12,7 +12,6 @@ from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
 from ..variational import current
-from .choosing import LITTLE
 from .fitting import (
     alternate,
     believed,
@@ -29,7 +28,7 @@ from .joint import Joint, fit_joint, noise_share, supported, whole_covariances
 from .local_observations import LocalObservations
 from .observations import Observations
 from .packing import brought, host
-from .plans import FIRST_RANK, LARGEST_RANK, Plan
+from .plans import FIRST_RANK, LARGEST_RANK, Plan, continued
 from .robust import OWN, concentrated
 from .scaling import singular, table_factors, with_part
 from .session import Session
@@ -40,6 +39,9 @@ PROBE = 12
 
 PLENTY = 6.0
 """Entries per degree of freedom that count as many."""
+
+LITTLE = 0.05
+"""Share of noise in the variance above which an exact fit is ruled out."""
 
 TINY = 1e-8
 """Share of the variance below which the estimated noise is all there is."""
@@ -86,23 +88,10 @@ def fit_planned(
         return checked(session, state, data, start, seed + 2)
     how = plan.joint(data, quick=False)
     how = replace(how, fine=max(how.fine, 0.1 * session.tol), steady=1 if noisy else how.steady)
-    init = _continued(problem, start, plan.begun)
+    init = continued(problem, start, plan.begun)
     init = how.begun(data, problem, start) if init is None else init
     state = fit_joint(session, problem, data, init, how)
-    return state if noisy else _polished(session, data, state) or state
-
-
-def _continued(problem: Observed, start: Bordered, known: State | None) -> State | None:
-    """The state of a fit to other entries, with the offsets of this one."""
-    if known is None or known.factors.shape != tuple(problem.shape):
-        return None
-    F, posterior = (brought(x, problem.y) for x in (table_factors(known), current(known)))
-    before, borders = known.problem, (F.u, F.v, start.u, start.v)
-    same = isinstance(before, Observed) and before.y is problem.y
-    loss = known.known if same and all(b is None for b in borders) else None
-    F = replace(F, u=start.u, v=start.v)
-    state = problem.linearize(F).remembering(replace(posterior, weight=None))
-    return replace(state, known=loss)
+    return state if noisy else polished(session, data, state) or state
 
 
 def fit_exact(
@@ -153,9 +142,9 @@ def fit_exact(
                 return None, with_noise(noisy, data)
     init = how.begun(data, problem, start)
     state = fit_joint(session, problem, data, init, how)
-    polished = _polished(session, data, state)
-    if polished is not None:
-        return polished, None
+    finer = polished(session, data, state)
+    if finer is not None:
+        return finer, None
     session.outcome.become(outcome)
     if rank is None:
         return None, None
@@ -214,7 +203,7 @@ def plenty(data: Observations, rank: int) -> bool:
     return data.size >= PLENTY * degrees(rank, data.shape) and least >= 2 * rank + 2
 
 
-def _polished(session: Session, data: Observations, state: State) -> State | None:
+def polished(session: Session, data: Observations, state: State) -> State | None:
     """The fit of least rank that reproduces the data, if the columns found do."""
     if noise_share(state) > LITTLE:
         return None

@@ -8,23 +8,18 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
+from ..problems import Observed
 from ..state import State
+from ..variational import current
 from .joint import Joint, narrow, whole_covariances, work_of
 from .local_observations import LocalObservations
-from .scaling import Choice, Scales, empty, scales
+from .packing import brought
+from .scaling import Choice, Scales, empty, scales, table_factors
 from .timed import Timed
 from .units import Units, column_units
 
 Array = Any
 Trail = list[dict[str, Any]]
-
-CHOICES = (
-    Choice(),
-    Choice("both"),
-    Choice("rows", "rows"),
-    Choice("columns", "columns"),
-)
-"""Candidates, simple ones first."""
 
 LARGEST_RANK = 60
 """Largest rank that rank="auto" considers."""
@@ -142,6 +137,19 @@ class Plan:
     brief: bool = False
 
     @property
+    def named(self) -> dict[str, str]:
+        """Offsets and scales, as the parameters name them."""
+        center, scale = self.choice.center, self.choice.scale
+        if self.standard:
+            center = {"none": "columns", "rows": "both"}.get(center, center)
+            scale = "columns"
+        return {"center": center, "scale": scale}
+
+    def ranked(self, rank: int) -> Plan:
+        """Return the plan with a rank."""
+        return replace(self, rank=rank)
+
+    @property
     def in_time(self) -> bool:
         """Whether neighbours in time are used."""
         return self.start in ("smooth", "series")
@@ -155,7 +163,7 @@ class Plan:
         quick : bool
             Whether it is for a candidate, not for the final fit.
         """
-        how = Joint(self.rank, columns=self._own_noise(data))
+        how = Joint(self.rank)
         if not whole_covariances(data, self.rank):
             cold = not quick and self.begun is None
             sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
@@ -169,30 +177,44 @@ class Plan:
         sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))
         return replace(how, sweeps=sweeps)
 
-    def _own_noise(self, data: LocalObservations) -> bool:
-        """Whether each column has its own noise level."""
-        return narrow(data) and not self.choice.rows and self.choice.scale == "none"
+    def prepared(
+        self, data: LocalObservations, size: float | None = None
+    ) -> tuple[Reading, LocalObservations, Bordered]:
+        """Return how to read a fit of data, the data in its units, and its offsets.
 
-    def prepared(self, data: LocalObservations) -> tuple[Reading, LocalObservations, Bordered]:
-        """Return how to read a fit of data, the data in its units, and its offsets."""
+        Parameters
+        ----------
+        data : LocalObservations
+        size : float, optional
+            The power of two to divide by, if it is that of another fit.
+        """
         units = column_units(data) if self.standard else None
         normal = data if units is None else units.apply(data)
-        size = normal.magnitude()
+        size = normal.magnitude() if size is None else size
         normal = normal.scaled(size)
         scale = scales(normal, self.choice)
-        own = self._own_noise(data)
-        if units is not None or own:
-            scale = replace(scale, mean=0.0)  # units or offsets of columns remove it
+        if units is not None:
+            scale = replace(scale, mean=0.0)  # units of columns remove it
         reading = Reading(size, self.choice, scale, list(self.trail), units)
         blank = empty(normal, self.choice, scale)
         if units is not None and blank.v is not None:
             # offsets of rows are additive in the units of the data
             v = blank.v / units.scale
             blank = replace(blank, v=v / array_namespace(v).mean(v * v) ** 0.5)
-        scaled = scale.apply(normal)
-        if own and blank.u is not None:
-            blank = replace(blank, R=scaled.means(1)[:, None])
-        return reading, scaled, blank
+        return reading, scale.apply(normal), blank
+
+
+def continued(problem: Observed, start: Bordered, known: State | None) -> State | None:
+    """The state of a fit to other entries, with the offsets of this one."""
+    if known is None or known.factors.shape != tuple(problem.shape):
+        return None
+    F, posterior = (brought(x, problem.y) for x in (table_factors(known), current(known)))
+    before, borders = known.problem, (F.u, F.v, start.u, start.v)
+    same = isinstance(before, Observed) and before.y is problem.y
+    loss = known.known if same and all(b is None for b in borders) else None
+    F = replace(F, u=start.u, v=start.v)
+    state = problem.linearize(F).remembering(replace(posterior, weight=None))
+    return replace(state, known=loss)
 
 
 def plain_side(side: str) -> str:
@@ -201,30 +223,42 @@ def plain_side(side: str) -> str:
 
 
 def candidates(data: LocalObservations, center: str, scale: str, unlike: bool) -> tuple[Plan, ...]:
-    """Return the offsets and scales that agree with the parameters, simple ones first.
+    """Return the offsets and scales that agree with the parameters.
 
-    "auto" agrees with all. Columns of a narrow table, or of very different scale, are standardised.
+    "auto" agrees with all. Columns in their own units come first, because they suit most tables.
 
     Parameters
     ----------
     data : LocalObservations
     center, scale : {"auto", "none", "rows", "columns", "both"}
     unlike : bool
-        Whether columns have very different scales.
+        Whether columns have very different scales, so that offsets of rows are in their units.
     """
-    sides = [
-        choice
-        for choice in CHOICES
-        if center in ("auto", choice.center) and scale in ("auto", choice.scale)
+    known = {
+        ("columns", "columns"): Plan(Choice("columns"), 0, standard=True),
+        ("none", "none"): Plan(Choice(), 0),
+        ("both", "none"): Plan(Choice("both"), 0),
+        ("rows", "rows"): Plan(Choice("rows", "rows"), 0),
+    }
+    if unlike and center == scale == "auto":
+        known |= {
+            ("both", "none"): Plan(Choice("both"), 0, standard=True),
+            ("rows", "rows"): Plan(Choice("rows"), 0, standard=True),
+        }
+    found = [
+        plan
+        for (offsets, scales), plan in known.items()
+        if center in ("auto", offsets) and scale in ("auto", scales)
     ]
-    sides = sides or [Choice(plain_side(center), plain_side(scale))]
-    if "auto" in (center, scale) and scale in ("auto", "columns"):
-        if narrow(data) and center in ("auto", "columns"):
-            own = Plan(Choice("columns"), 0, standard=True)
-            return (Plan(Choice(), 0), own) if center == "auto" and scale == "auto" else (own,)
-        if unlike and scale == "auto" and center in ("auto", "columns", "both"):
-            return (Plan(sides[0], 0), *(Plan(choice, 0, standard=True) for choice in sides))
-    return tuple(Plan(choice, 0) for choice in sides)
+    if narrow(data) and len(found) > 2:
+        found = found[:-1]  # rows of a few numbers have no scale of their own
+    return tuple(found) or (Plan(Choice(plain_side(center), plain_side(scale)), 0),)
+
+
+def gaussian_of(plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
+    """Return the Gaussian of the rows, which has units of columns, if these are allowed."""
+    allowed = any(plan.standard and plan.choice.center == "columns" for plan in plans)
+    return (Plan(Choice(), 0, standard=True, start="gaussian"),) if allowed else ()
 
 
 def reproduced(state: State | None, rank: int | None) -> Plan:
@@ -240,3 +274,12 @@ def only_noise_left(state: State, rank: int) -> Plan:
     """
     trail = [{"rank": rank, "why": "given, and leaves nothing but noise"}]
     return Plan(Choice(), rank, trail, begun=state)
+
+
+def in_the_time_of(plan: Plan, mode: int) -> Plan:
+    """The plan with neighbours in time."""
+    standard = plan.standard or plan.choice.columns
+    choice = Choice() if mode == 0 else Choice("none", plan.choice.scale)
+    plan = replace(plan, choice=choice, standard=standard and mode == 0, mode=mode)
+    rank = plan.rank if plan.start == "joint" else min(plan.rank, FIRST_RANK)
+    return replace(plan, start="smooth", rank=max(1, rank))

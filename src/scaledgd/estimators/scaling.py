@@ -187,7 +187,7 @@ def singular(F: Bordered | LowRank) -> tuple[Array, Array, Array]:
     Q, A = xp.linalg.qr(F.L[:, :r])
     P, B = xp.linalg.qr(F.R[:, :r])
     # a decomposition of a small matrix takes a device much longer than the host
-    U, s, Vh = (like(x, F.L) for x in np.linalg.svd(to_host(A @ B.T)))
+    U, s, Vh = (like(x, F.L) for x in np.linalg.svd(to_host(A @ B.T), full_matrices=False))
     return Q @ U, s, P @ Vh.T
 
 

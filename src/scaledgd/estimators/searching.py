@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -9,19 +10,20 @@ from array_api_compat import array_namespace
 
 from ..factors import Bordered
 from ..state import State
-from .choosing import LARGE, choose
 from .fitting import aligned_components, fit_non_negative, fit_ridge
-from .joint import noise_share
+from .gaussian_rows import affordable
+from .joint import NARROW_RANK, narrow, noise_share
+from .judgement import judge
+from .limits import FEW, FIRST_RANK, LARGE
 from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
-from .noise_units import in_units_of_noise
 from .planned import TINY, fit_exact, fit_planned, plenty
-from .plans import Plan, candidates, only_noise_left, reproduced
+from .plans import LARGEST_RANK, Plan, candidates, gaussian_of, only_noise_left, reproduced
 from .robust_search import search_robust
 from .scaling import table_factors
 from .session import Session
 from .steadiness import Part
-from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes
+from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes, stretch
 from .units import unlike_columns
 from .vouching import DOUBT, determinable, middle_errors, objection, own_units, parts_of, squared
 from .wishes import Wishes
@@ -62,7 +64,6 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
     def exact() -> tuple[State | None, State | None]:
         return _exactly(session, data, wishes.rank, True) if possible else (None, None)
 
-    plans = candidates(data, wishes.center, wishes.scale, unlike)
     state, begun = (None, None) if wishes.rank is None else exact()
     if not named and (state is None or not _sufficient(state, data)):
         modes = smooth_modes(data, wishes.smooth)
@@ -73,33 +74,90 @@ def search(session: Session, data: LocalObservations, wishes: Wishes, seed: int)
 
     state = alone(state)
     if state is not None:
-        plan = reproduced(state, wishes.rank)
-    elif begun is not None and not modes:
-        plan = only_noise_left(begun, table_factors(begun).rank)
-    elif wishes.rank is None:
-        plan = choose(session, data, plans, unlike, seed, None, modes, lambda: alone(exact()[0]))
-    else:
-        # a fit of a given rank does not depend on chance
-        given = min(wishes.rank, determinable(data, 0.8))
-        plan = choose(session, data, plans, unlike, 0, given, modes)
-    noisy = plan.begun is not None and plan.begun is begun
+        return _reproducing_fit(session, data, reproduced(state, wishes.rank))
+    if begun is not None and not modes:
+        return _planned(session, data, only_noise_left(begun, table_factors(begun).rank), True)
+    given = None if wishes.rank is None else min(wishes.rank, determinable(data, 0.8))
+    plans = candidates(data, wishes.center, wishes.scale, unlike)
+    return _judged(session, data, plans, modes, given, lambda: alone(exact()[0]))
+
+
+def _reproducing_fit(session: Session, data: LocalObservations, plan: Plan) -> TableFit:
+    reading, scaled, _ = plan.prepared(data)
+    assert plan.begun is not None
+    return TableFit(reading, aligned_components(plan.begun, scaled))
+
+
+def _planned(
+    session: Session, data: LocalObservations, plan: Plan, noisy: bool = False
+) -> TableFit:
+    """Fit all entries as planned."""
     reading, scaled, blank = plan.prepared(data)
-    if plan.start == "exact":
-        assert plan.begun is not None
-        return TableFit(reading, aligned_components(plan.begun, scaled))
-    if plan.in_time:
-        here = session.with_reading(reading)
-        rank = min(plan.rank, largest_rank(data, plan.mode))
-        begin = replace(plan, start="joint" if plan.start == "smooth" else "offsets", rank=rank)
-        state = fit_planned(here, scaled, blank, begin, seed)
-        if plan.start == "smooth" and noise_share(state) <= TINY and _sufficient(state, data):
-            return TableFit(reading, aligned_components(state, scaled))
-        known = state if plan.start == "smooth" and table_factors(state).rank else None
-        timed = fit_timed(here, scaled, known, plan.mode, LAST_SWEEPS)
-        return TableFit(reading, state, timed=timed, caution=plan.caution)
-    state = fit_planned(session.with_reading(reading), scaled, blank, plan, seed, noisy)
-    reading, state = in_units_of_noise(reading, state, scaled)
-    return TableFit(reading, aligned_components(state, scaled), caution=plan.caution)
+    here = session.with_reading(reading)
+    if not plan.in_time:
+        state = fit_planned(here, scaled, blank, plan, 0, noisy)
+        return TableFit(reading, aligned_components(state, scaled), caution=plan.caution)
+    rank = min(plan.rank, largest_rank(data, plan.mode))
+    begin = replace(plan, start="joint" if plan.start == "smooth" else "offsets", rank=rank)
+    state = fit_planned(here, scaled, blank, begin, 0)
+    if plan.start == "smooth" and noise_share(state) <= TINY and _sufficient(state, data):
+        return TableFit(reading, aligned_components(state, scaled))
+    known = state if plan.start == "smooth" and table_factors(state).rank else None
+    timed = fit_timed(here, scaled, known, plan.mode, LAST_SWEEPS)
+    return TableFit(reading, state, timed=timed, caution=plan.caution)
+
+
+def _judged(
+    session: Session,
+    data: LocalObservations,
+    plans: tuple[Plan, ...],
+    modes: tuple[int, ...],
+    given: int | None,
+    exact: Callable[[], State | None],
+) -> TableFit:
+    """Fit what predicts held-out entries best.
+
+    A large table is judged by its densest part, or in time by a stretch of it.
+    """
+    part = data
+    if data.size > LARGE:
+        most = LARGE if given is None else FEW
+        part = stretch(data, modes[0], most, 0) if modes else data.core(most, 0)
+    part = part.on_host()
+    slim = narrow(part)
+    most = given
+    if given is None:
+        most = max(1, min(LARGEST_RANK, min(part.shape) - 1, part.size // sum(part.shape)))
+        if slim:
+            most = min(NARROW_RANK, part.shape[1])
+    most = min(most, *part.shape)
+    first = most if given is not None or slim else min(most, FIRST_RANK)
+    tried = tuple(plan.ranked(first) for plan in plans)
+    if given is None and data.size <= LARGE and affordable(part):
+        tried = gaussian_of(plans) + tried
+    if given is None and data.size > LARGE and not slim and not modes:
+        # offsets and units are chosen by few entries, and the rank by more
+        quick, _ = judge(session, data.core(FEW, 0).on_host(), tried)
+        tried = (quick.winner.fit.plan,)
+    found, state = judge(session, part, tried, modes, most, given is None, exact)
+    if state is not None:
+        return _reproducing_fit(session, data, reproduced(state, given))
+    found.simplify(plans)
+    best = found.winner
+    if part is data:
+        session.shared.parts = found.parts
+        return found.finished()
+    plan = replace(best.fit.plan, trail=found.trail, caution=found.caution)
+    if part.shape == data.shape and part.size == data.size:
+        return _planned(session, data, replace(plan, begun=best.fit.state))
+    # a part of a large table does not show how large a rank the whole supports
+    rank = plan.rank if given is None or plan.start != "joint" else given
+    if plan.start == "joint" and given is None:
+        sparser = part.size * sum(data.shape) < 0.8 * data.size * sum(part.shape)
+        rank = best.fit.rank
+        rank = min(LARGEST_RANK, 3 * rank + 4) if sparser else min(plan.rank, rank + 4)
+    trail = [*plan.trail, {"rank": rank, "why": "chosen on the densest part"}]
+    return _planned(session, data, replace(plan, rank=rank, trail=trail))
 
 
 def _sufficient(state: State, data: LocalObservations) -> bool:
@@ -118,7 +176,7 @@ def _given_penalty(
     if wishes.rank is not None and wishes.rank > bound and wishes.non_negative:
         wishes = replace(wishes, rank=None)  # an upper bound that excludes nothing
     if wishes.rank is None:
-        plan = _supported(session, data, wishes, seed)
+        plan = _supported(session, data, wishes)
     else:
         trail = [{"rank": wishes.rank, "why": "given"}]
         plan = Plan(wishes.plain, min(wishes.rank, bound), trail)
@@ -166,23 +224,22 @@ def _fewest(
     return plan, found
 
 
-def _supported(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> Plan:
+def _supported(session: Session, data: LocalObservations, wishes: Wishes) -> Plan:
     """Choose offsets and scales, and the rank that a fit with a learnt penalty finds."""
-    unlike, apart = unlike_columns(data), session.with_reading(None)
-    plans = candidates(data, wishes.center, wishes.scale, unlike)
+    plans = candidates(data, wishes.center, wishes.scale, unlike_columns(data))
     plans = plans[:1] if wishes.non_negative else plans
+    part = data.core(LARGE, 0).on_host()
+    most = max(1, min(LARGEST_RANK, min(part.shape) - 1, part.size // sum(part.shape)))
+    tried = tuple(plan.ranked(min(most, FIRST_RANK)) for plan in plans)
     exact = partial(_reproducing, session, data, wishes, None)
-    plan = choose(session, data, plans, unlike, seed, exact=exact)
-    if plan.start == "exact":
-        assert plan.begun is not None
-        rank = table_factors(plan.begun).rank
+    found, state = judge(session, part, tried, (), most, True, exact)
+    if state is not None:
+        rank = table_factors(state).rank
         return replace(plans[0], rank=rank, trail=[{"rank": rank, "why": "reproduces the data"}])
-    if not session.out_of_time:
-        _, scaled, blank = plan.prepared(data)
-        rank = table_factors(fit_planned(apart, scaled, blank, plan, seed)).rank
-        trail = [*plan.trail, {"rank": rank, "why": "supported by the data"}]
-        plan = replace(plan, rank=rank, trail=trail)
-    return plan
+    best = found.winner.fit
+    rank = max(1, best.rank)
+    trail = [*found.trail, {"rank": rank, "why": "supported by the data"}]
+    return replace(best.plan, rank=rank, trail=trail)
 
 
 def _judged_penalty(

@@ -176,6 +176,7 @@ def joint(
     start: Rows | None = None,
     variance: float | None = None,
     rounds: int = 0,
+    order: Array | None = None,
     rng: Seed = 0,
 ) -> Callable[[Problem], State]:
     """Return a start for `Variational`: random factors of the full rank, and their priors.
@@ -224,6 +225,7 @@ def joint(
         def random(n: int, scale: float) -> Array:
             # in double precision, so that single precision begins at the same numbers
             drawn = scale * seeded.standard_normal((n, rank))
+            drawn = drawn if order is None else drawn[order]
             return xp.asarray(drawn, dtype=like.dtype, device=there)
 
         offsets = start
@@ -267,6 +269,7 @@ def extended(
     share: float = 0.9,
     *,
     variance: float | None = None,
+    order: Array | None = None,
     rng: Seed = 0,
 ) -> State:
     """Return a state with more columns, which begin in the residual as `joint` does in the data.
@@ -284,6 +287,8 @@ def extended(
         The share of the noise that the new columns are to explain.
     variance : float, optional
         The variance of the noise, if that of the state includes gross errors.
+    order : integer array of shape (n2,), optional
+        The positions of the columns of X, as for `joint`.
     rng : int or numpy.random.Generator
 
     Returns
@@ -307,6 +312,7 @@ def extended(
     # L is solved first, so its values do not matter
     L, R = (more(B, 1) for B in F.blocks)
     drawn = np.random.default_rng(rng).standard_normal((R.shape[0], columns))
+    drawn = drawn if order is None else drawn[order]
     new = like(math.sqrt(each) * drawn, R)
     if known.columns is not None:
         new = new * xp.sqrt(known.columns)[:, None]

@@ -1,0 +1,210 @@
+"""Ways to fit a table that may be compared: each is fitted to all entries, and judged as it is.
+
+A candidate is fitted until it has converged, once. It is judged by *warm folds*: from the fit of
+all entries a few sweeps without some of them, which forget these, and predict them. So the errors
+are those of the optimum that is returned, at a small part of the cost of new fits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ..factors import Bordered
+from ..state import State
+from ..variational import Variational, entry_variance
+from .fitting import aligned_components, refine
+from .growing import begin, grow
+from .joint import Joint, fit_joint, relevance, rules_of, whole_covariances
+from .limits import FINE, FIRST_RANK, FORGET
+from .local_observations import LocalObservations
+from .matrix_model import TableFit
+from .planned import polished
+from .plans import Plan, Reading, continued
+from .rules import beside_residual, change
+from .scaling import table_factors
+from .session import Session
+from .timed import LAST_SWEEPS, LEARN, SWEEPS, Timed, fit_timed, refined
+
+Array = Any
+Index = tuple[Array, ...]
+Pair = tuple[LocalObservations, LocalObservations]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Estimates of held-out entries, and the squared errors that the fit expects.
+
+    Attributes
+    ----------
+    values, expected : arrays of shape (m,)
+        In the units of the data, and their squares.
+    estimates : callable, optional
+        Returns the estimates of the same fit elsewhere.
+    """
+
+    values: Array
+    expected: Array
+    estimates: Callable[[Index], Array] | None = None
+
+
+class Fitted(ABC):
+    """A candidate that has been fitted to all entries."""
+
+    plan: Plan
+    reading: Reading
+    state: State
+
+    @property
+    def rank(self) -> int:
+        """The number of components."""
+        return table_factors(self.state).rank
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether nearly all columns are needed, so that a larger rank may be better."""
+        return False
+
+    @abstractmethod
+    def without(self, session: Session, pair: Pair) -> Prediction:
+        """Forget the second of a pair of observations, and predict it."""
+
+    @abstractmethod
+    def finished(self, session: Session) -> TableFit:
+        """Return the fit, converged further."""
+
+
+def _predicted(reading: Reading, F: Bordered | Timed, variance: Array, index: Index) -> Prediction:
+    estimates = partial(reading.values, F)
+    return Prediction(estimates(index), variance * reading.unit(index) ** 2, estimates)
+
+
+@dataclass(frozen=True, eq=False)
+class Factored(Fitted):
+    """A variational fit: all columns at once, or one at a time.
+
+    Attributes
+    ----------
+    plan : Plan
+    data : LocalObservations
+        In their own units.
+    scaled : LocalObservations
+        In units of the fit.
+    """
+
+    plan: Plan
+    data: LocalObservations
+    reading: Reading
+    scaled: LocalObservations
+    state: State
+
+    @classmethod
+    def of(cls, session: Session, data: LocalObservations, plan: Plan) -> Factored:
+        """Fit a candidate to all entries."""
+        reading, scaled, blank = plan.prepared(data)
+        session = session.apart().with_reading(reading)
+        problem = scaled.problem()
+        if plan.start == "offsets":
+            state = begin(session, scaled, blank, None).state
+        elif plan.start == "grown":
+            path = grow(session, begin(session, scaled, blank, None), plan.rank, None)
+            state = refine(session, problem, path.state, scaled)
+        else:
+            how = _how(plan, scaled)
+            state = fit_joint(session, problem, scaled, how.begun(scaled, problem, blank), how)
+        return cls(plan, data, reading, scaled, state)
+
+    @property
+    def needs_more(self) -> bool:
+        return self.plan.start == "joint" and int((relevance(self.state) > 0.5).sum()) >= self.plan.rank
+
+    def _method(self) -> Variational:
+        return _how(self.plan, self.scaled).method(self.scaled)
+
+    def without(self, session: Session, pair: Pair) -> Prediction:
+        fit, test = pair
+        reading, scaled, blank = self.plan.prepared(fit, self.reading.size)
+        state, index = continued(scaled.problem(), blank, self.state), test.coordinates
+        if self.plan.start == "offsets":
+            state = begin(session.apart(), scaled, blank, None).state
+        elif sum(B.shape[1] for B in state.factors.blocks):
+            method = self._method() if self.plan.start == "joint" else Variational()
+            rules = [change(1e-4)]
+            state = session.apart().solve(
+                state.problem, state, method, rules, FORGET, stage="fold"
+            )
+        return _predicted(reading, table_factors(state), entry_variance(state, index), index)
+
+    def finished(self, session: Session) -> TableFit:
+        state, session = self.state, session.with_reading(self.reading)
+        if self.plan.start == "joint" and sum(B.shape[1] for B in state.factors.blocks):
+            how = replace(self.plan.joint(self.scaled, False), steady=1)
+            how = replace(how, fine=max(how.fine, 0.1 * session.tol))
+            state = session.solve(
+                state.problem, state, self._method(), rules_of(how), stage="joint"
+            )
+        known = polished(session, self.scaled, state) if self.plan.start != "offsets" else None
+        return TableFit(self.reading, aligned_components(known or state, self.scaled))
+
+
+def _how(plan: Plan, scaled: LocalObservations) -> Joint:
+    """How a candidate is fitted: as the final fit, but not as closely."""
+    how = plan.joint(scaled, False)
+    if not whole_covariances(scaled, plan.rank):
+        return how
+    return replace(how, fine=FINE, least=FIRST_RANK)
+
+
+@dataclass(frozen=True, eq=False)
+class InTime(Fitted):
+    """A fit in which rows, or columns, follow each other in time.
+
+    Attributes
+    ----------
+    plan : Plan
+    reading : Reading
+    scaled : LocalObservations
+    state : State
+        The fit without time from which it began.
+    timed : Timed
+    """
+
+    plan: Plan
+    reading: Reading
+    scaled: LocalObservations
+    state: State
+    timed: Timed
+
+    @classmethod
+    def of(cls, session: Session, data: LocalObservations, plan: Plan) -> InTime:
+        """Fit a candidate to all entries: "smooth" with a low-rank part, or "series" alone."""
+        reading, scaled, blank = plan.prepared(data)
+        session = session.apart().with_reading(reading)
+        if plan.start == "series":
+            state = begin(session, scaled, blank, None).state
+            known = None
+        else:
+            problem, how = scaled.problem(), _how(replace(plan, start="joint"), scaled)
+            how = replace(how, fine=1e-2, sweeps=SWEEPS)
+            state = fit_joint(session, problem, scaled, how.begun(scaled, problem, blank), how)
+            known = state if table_factors(state).rank else None
+        timed = fit_timed(session, scaled, known, plan.mode, LAST_SWEEPS)
+        return cls(plan, reading, scaled, state, timed)
+
+    @property
+    def rank(self) -> int:
+        return int(self.timed.model.R.shape[1])
+
+    def without(self, session: Session, pair: Pair) -> Prediction:
+        fit, test = pair
+        reading, scaled, _ = self.plan.prepared(fit, self.reading.size)
+        timed, index = self.timed, test.coordinates
+        path = (timed.rows.L, timed.rows.covariance) if timed.layout.mode else None
+        F = refined(scaled, timed.model, self.plan.mode, timed.layout.clock, LEARN, None, path)
+        return _predicted(reading, F, F.expected(index), index)
+
+    def finished(self, session: Session) -> TableFit:
+        return TableFit(self.reading, self.state, timed=self.timed)

@@ -1,0 +1,122 @@
+"""The Gaussian with shrunk correlations as a candidate: a low-rank table of full rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import gaussian
+from ..factors import Bordered
+from ..state import State
+from ..variational import Posterior, solved
+from .candidates import Fitted, Pair, Prediction
+from .limits import AFFORDABLE, GROUPS, TENTHS, UNLEARN
+from .local_observations import LocalObservations
+from .matrix_model import TableFit
+from .plans import Plan, Reading
+from .scaling import Choice, Scales, table_factors
+from .session import Session
+from .units import Units, column_units
+
+Array = Any
+
+
+def affordable(data: LocalObservations) -> bool:
+    """Whether a Gaussian of the rows is possible, and quick enough to be a candidate."""
+    n, d = data.shape
+    if data.weight is not None or not isinstance(data.y, np.ndarray) or not 1 < d <= 1.5 * n:
+        return False
+    # of all rows, as if each had the mean number of entries
+    k = d * (1 - data.fraction)
+    return n * min(k, d - k) ** 3 / 2 + n * d * d * 2.0 <= AFFORDABLE
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianRows(Fitted):
+    """A Gaussian fitted to all rows.
+
+    Attributes
+    ----------
+    plan : Plan
+    data : LocalObservations
+    units : Units
+        Those in which it was fitted.
+    found : Gaussian
+    reading : Reading
+        In units in which the deviations of the Gaussian are one.
+    state : State
+    """
+
+    plan: Plan
+    data: LocalObservations
+    units: Units
+    found: gaussian.Gaussian
+    reading: Reading
+    state: State
+
+    @classmethod
+    def of(cls, session: Session, data: LocalObservations, plan: Plan) -> GaussianRows:
+        """Fit a Gaussian, with the shrinkage that rows choose that are left out."""
+        units = column_units(data)
+        Z = _table(data, units)
+        shrink = gaussian.choose_shrinkage(Z, groups=_groups(data, GROUPS))
+        *_, found = gaussian.fit_path(Z, gaussian.shrinks_down_to(shrink))
+        known = Units(units.offset + units.scale * found.mean, units.scale * found.scale)
+        reading = Reading(1.0, Choice(), Scales(None, None), list(plan.trail), known)
+        R, noise = gaussian.as_factors(found)
+        R = R.astype(data.y.dtype)
+        scaled = known.apply(data)
+        F = Bordered(np.zeros((data.shape[0], R.shape[1]), data.y.dtype), R)
+        posterior = replace(
+            Posterior.first(F, noise),
+            prior=(np.ones_like(R[0]), np.mean(R * R, axis=0)),
+            covariance=tuple(np.zeros((len(B), *2 * B.shape[1:]), B.dtype) for B in F.blocks),
+        )
+        start = scaled.problem().linearize(F)
+        F, _ = solved(start.view, F, posterior, 0)
+        state = start.moved(F).remembering(posterior)
+        return cls(plan, data, units, found, reading, state)
+
+    @cached_property
+    def _apart(self) -> tuple[Any, list[gaussian.Gaussian]]:
+        """Tenths of the rows, and Gaussians that have forgotten them."""
+        groups, Z = _groups(self.data, TENTHS), _table(self.data, self.units)
+        shrink = self.found.shrink
+        return groups, [
+            gaussian.fit(Z[groups != k], shrink, self.found, max_iter=UNLEARN)
+            for k in range(TENTHS)
+        ]
+
+    def without(self, session: Session, pair: Pair) -> Prediction:
+        fit, test = pair
+        groups, others = self._apart
+        Z = _table(fit, self.units)
+        values, expected = np.zeros_like(Z), np.zeros_like(Z)
+        for k, found in enumerate(others):
+            rows = groups == k
+            if rows.any():
+                values[rows], variances = gaussian.complete(Z[rows], found)
+                expected[rows] = variances
+        i, j = test.coordinates
+        unit = self.units.scale[j]
+        return Prediction(values[i, j] * unit + self.units.offset[j], expected[i, j] * unit**2)
+
+    def finished(self, session: Session) -> TableFit:
+        return TableFit(self.reading, self.state)
+
+
+def _table(data: LocalObservations, units: Units) -> Any:
+    """The data in units of columns, NaN where they are missing."""
+    Z = np.full(data.shape, np.nan)
+    i, j = data.coordinates
+    Z[i, j] = (data.flat - units.offset[j]) / units.scale[j]
+    return Z
+
+
+def _groups(data: LocalObservations, count: int) -> Any:
+    """The group of every row, alike in an order of their values."""
+    places = data.places[0] if data.places else np.arange(data.shape[0])
+    return places % count

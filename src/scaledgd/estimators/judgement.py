@@ -1,0 +1,345 @@
+"""The one judgement of tables: fit candidates, judge each by warm folds, return the best one.
+
+The ladder, simple ones first:
+
+1. offsets alone, which every other candidate must beat;
+2. low-rank parts in units of columns, in the units of the data, with offsets of rows, of both;
+3. larger ranks, while the best needs nearly all of its columns; a rank that is grown, if there is
+   little noise;
+4. the best with neighbours in time, and series of columns alone, where there may be time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from .candidates import Factored, Fitted, InTime, Prediction
+from .gaussian_rows import GaussianRows
+from .hashing import chosen_by_hash
+from .holes import LARGEST, held_out, in_time, moved_holes
+from .joint import noise_share
+from .journal import log
+from .judging import Held, caution
+from .limits import (
+    ALIKE,
+    ENOUGH,
+    EVIDENCE,
+    FEWEST,
+    FOLDS,
+    FRACTION,
+    QUIET,
+    TOGETHER,
+    WIDER,
+)
+from .local_observations import LocalObservations
+from .matrix_model import TableFit
+from .packing import host
+from .planned import LITTLE
+from .plans import Plan, Trail, in_the_time_of
+from .session import Session
+from .steadiness import Part
+from .vouching import OFFSETS, middles, objection, own_units
+
+Array = Any
+Pair = tuple[LocalObservations, LocalObservations]
+
+
+KINDS: dict[str, Any] = {
+    "joint": Factored,
+    "grown": Factored,
+    "offsets": Factored,
+    "gaussian": GaussianRows,
+    "smooth": InTime,
+    "series": InTime,
+}
+"""The kinds of candidates by their start; each has ``of(session, data, plan)``."""
+
+
+@dataclass(eq=False)
+class Trial:
+    """A candidate that is fitted, and its predictions of the first folds."""
+
+    fit: Fitted
+    seconds: float = 0.0
+    folds: list[Prediction] = field(default_factory=list)
+    error: float = math.nan
+
+
+@dataclass(eq=False)
+class Judgement:
+    """Candidates of a table, and the entries that judge them.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        In their own units.
+    modes : tuple of int
+        The modes in which neighbours are alike.
+    """
+
+    session: Session
+    data: LocalObservations
+    modes: tuple[int, ...] = ()
+    trials: list[Trial] = field(default_factory=list)
+    best: Trial | None = None
+    baseline: float = math.nan
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Folds: entries to fit, and entries to predict."""
+        m = self.data.size
+        if m < FEWEST:
+            return []
+        count = min(FOLDS, max(1, math.ceil(ENOUGH / (FRACTION * m))))
+        xp, there = array_namespace(self.data.y), device(self.data.y)
+        found = []
+        for hidden in folds(self.data, self.modes, count):
+            keep, left = (xp.asarray(np.flatnonzero(k), device=there) for k in (~hidden, hidden))
+            if keep.shape[0] and left.shape[0]:
+                found.append((self.data.some(keep), self.data.some(left)))
+        return found
+
+    @cached_property
+    def _deviations(self) -> Any:
+        return host(own_units(self.data)).astype(np.float64)
+
+    def enter(self, *plans: Plan) -> bool:
+        """Fit candidates, and compare them with the best one; return whether one is better."""
+        fresh = []
+        for plan in plans:
+            if self.trials and self.session.out_of_time:
+                break
+            began = time.perf_counter()
+            fit = KINDS[plan.start].of(self.session, self.data, plan)
+            fresh.append(Trial(fit, time.perf_counter() - began))
+        self.trials += fresh
+        before = self.best
+        among = ([] if before is None else [before]) + fresh
+        self.best = self._best_of(among)
+        if self.best is not before:
+            self.session.with_reading(self.best.fit.reading).best_so_far(self.best.fit.state)
+        return self.best is not before
+
+    def _best_of(self, trials: list[Trial]) -> Trial:
+        """The first candidate that predicts as well as the best one.
+
+        Folds end when more of them would hardly change the choice.
+        """
+        alive = list(trials)
+        for k in range(len(self.pairs)):
+            for trial in alive:
+                self._predict(trial, k)
+            if any(len(trial.folds) <= k for trial in alive):
+                break
+            squares = self._held(alive, k + 1).squares()
+            means = squares.mean(axis=1)
+            best = int(np.argmin(means[1:]))
+            self.baseline = float(means[0])
+            for trial, mean in zip(alive, means[1:], strict=True):
+                trial.error = float(mean)
+            more = [squares[c + 1] - squares[best + 1] for c in range(len(alive))]
+            lead = [float(np.mean(x)) for x in more]
+            chance = [EVIDENCE * float(np.std(x)) / math.sqrt(len(x)) for x in more]
+            left = [c for c in range(len(alive)) if lead[c] <= chance[c]]
+            alike = ALIKE * float(means[best + 1])
+            settled = all(lead[c] + chance[c] <= alike for c in left)
+            near = [c for c in left if lead[c] <= alike]
+            alive = [alive[c] for c in (near[:1] if settled or k + 1 == len(self.pairs) else left)]
+            if len(alive) == 1:
+                break
+        return alive[0]
+
+    def _predict(self, trial: Trial, k: int) -> None:
+        """Let a candidate predict a fold, unless it has done so, or time is up."""
+        if len(trial.folds) > k or (self.session.out_of_time and trial is not self.best):
+            return
+        began = time.perf_counter()
+        trial.folds.append(trial.fit.without(self.session, self.pairs[k]))
+        trial.seconds += time.perf_counter() - began
+
+    def _held(self, trials: list[Trial], count: int) -> Held:
+        """What candidates say about the first folds."""
+        pairs = self.pairs[:count]
+        return Held(
+            np.concatenate([host(test.flat) for _, test in pairs]),
+            np.concatenate([host(test.coordinates[1]) for _, test in pairs]),
+            np.concatenate([host(middles(fit))[host(t.coordinates[1])] for fit, t in pairs]),
+            np.stack([np.concatenate([host(p.values) for p in t.folds[:count]]) for t in trials]),
+            self._deviations,
+        )
+
+    @property
+    def winner(self) -> Trial:
+        """The best candidate."""
+        assert self.best is not None
+        return self.best
+
+    def simplify(self, plans: tuple[Plan, ...]) -> None:
+        """Let offsets alone take part if column means predict no worse than the best."""
+        if self.pairs and not self.winner.error < self.baseline:
+            self.enter(*(replace(plan, start="offsets", rank=0) for plan in plans))
+
+    @property
+    def parts(self) -> list[Part]:
+        """What the best one estimates without a fold.
+
+        In time, an entry depends on its neighbours by design, so fits in time do not count.
+        """
+        pairs = zip(self.pairs, self.winner.folds, strict=False)
+        if self.winner.fit.plan.in_time:
+            return []
+        return [Part.of(pair, p.estimates) for pair, p in pairs if p.estimates is not None]
+
+    @property
+    def doubt(self) -> Trail:
+        """What held-out entries say against the best one."""
+        best = self.winner
+        if best.fit.plan.start == "offsets":
+            return [{"rank": 0, "why": OFFSETS}]
+        if not best.folds:
+            return []
+        held = self._held([best], len(best.folds))
+        unit = held.deviations[held.columns]
+        off, means = ((x - held.values) ** 2 for x in (held.estimates[0], held.baseline))
+        against = objection(off, means, unit * unit)
+        return [{"rank": best.fit.rank, "why": against}] if against else []
+
+    def finished(self) -> TableFit:
+        """Return the best one, converged further."""
+        found = self.winner.fit.finished(self.session)
+        reading = replace(found.reading, trail=[*self.trail, *self.doubt])
+        return replace(found, reading=reading, caution=self.caution)
+
+    @property
+    def trail(self) -> Trail:
+        """A record of every candidate."""
+        return [
+            {
+                "start": trial.fit.plan.start,
+                **trial.fit.plan.named,
+                "rank": trial.fit.rank,
+                "held_out": trial.error,
+                "seconds": round(trial.seconds, 3),
+            }
+            for trial in self.trials
+        ]
+
+    @property
+    def caution(self) -> float:
+        """The factor by which the squared errors of the best exceed expectation."""
+        assert self.best is not None
+        surprise = [
+            (host(test.flat) - host(p.values)) ** 2 / np.maximum(host(p.expected), 1e-300)
+            for (_, test), p in zip(self.pairs, self.best.folds, strict=False)
+        ]
+        return caution(np.concatenate(surprise)) if surprise else 1.0
+
+
+def judge(
+    session: Session,
+    data: LocalObservations,
+    plans: tuple[Plan, ...],
+    modes: tuple[int, ...] = (),
+    most: int | None = None,
+    open_ended: bool = False,
+    exact: Callable[[], Any] = lambda: None,
+) -> tuple[Judgement, Any]:
+    """Fit and judge all candidates.
+
+    Parameters
+    ----------
+    session : Session
+    data : LocalObservations
+        In their own units.
+    plans : tuple of Plan
+        Offsets and units, with the first rank to try.
+    modes : tuple of int
+        The modes along which neighbours may be alike.
+    most : int, optional
+        The largest rank; None compares the plans alone.
+    open_ended : bool
+        Whether larger ranks than those of the plans may be tried.
+    exact : callable
+        Returns a fit that reproduces the data, if there is one, when there is little noise.
+
+    Returns
+    -------
+    judgement : Judgement
+    state : State, optional
+        The fit that reproduces the data.
+    """
+    found = Judgement(session, data, modes)
+    found.enter(*plans)
+    if most is None:
+        return found, None
+    if any(noise_share(trial.fit.state) <= LITTLE for trial in found.trials):
+        state = exact()
+        if state is not None:
+            return found, state
+    while open_ended and found.winner.fit.needs_more and found.winner.fit.plan.rank < most:
+        plan = found.winner.fit.plan
+        if not found.enter(replace(plan, rank=min(most, WIDER * plan.rank))):
+            break
+    if noise_share(found.winner.fit.state) <= QUIET and found.winner.fit.plan.start == "joint":
+        found.enter(replace(found.winner.fit.plan, start="grown", rank=most))
+    for mode in modes:
+        plan = in_the_time_of(found.winner.fit.plan, mode)
+        found.enter(plan, replace(plan, start="series"))
+    return found, None
+
+
+# ---- folds
+
+
+def folds(data: LocalObservations, modes: tuple[int, ...], count: int) -> list[Any]:
+    """Return disjoint choices of entries that resemble the missing ones, as boolean arrays.
+
+    Where columns are missing together, the holes of other rows are copied; elsewhere entries are
+    drawn one by one. Rows and columns count in an order of their values, or in that of time.
+
+    Parameters
+    ----------
+    data : LocalObservations
+    modes : tuple of int
+        The modes in which slices have an order.
+    count : int
+    """
+    index = data.coordinates
+    if modes or not data.places:
+        places = in_time(index, data.stamps)
+        return [host(h) for h in held_out(places, data.shape, FRACTION, 0, count)]
+    places = tuple(p[host(i)] for p, i in zip(data.places, index, strict=True))
+    cells = math.prod(data.shape)
+    if cells <= LARGEST and data.size < cells:
+        holes = np.ones(data.shape, dtype=bool)
+        holes[places] = False
+        if together(holes):
+            found = [part[places] for part in moved_holes(holes, FRACTION, 0, count)]
+            if all(part.sum() >= 0.3 * FRACTION * data.size for part in found):
+                return found
+    return chosen_by_hash(places, FRACTION, 0, count)
+
+
+def together(holes: Any) -> bool:
+    """Whether columns are missing together more often than by chance."""
+    share = holes.mean(axis=0)
+    some = np.flatnonzero((share > 0) & (share < 1))[:MANY]
+    if len(some) < 2 or len(holes) < 2:
+        return False
+    Q = (holes[:, some] - share[some]) / np.sqrt(share[some] * (1 - share[some]))
+    n, k = len(holes), len(some)
+    R = Q.T @ Q / n
+    return bool((np.sum(R * R) - k) / (k * (k - 1)) * n > TOGETHER)
+
+
+MANY = 300
+"""Columns whose gaps are compared with each other."""

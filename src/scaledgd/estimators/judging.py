@@ -1,0 +1,86 @@
+"""Judge candidates by entries that they have forgotten: in units of noise, and with weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .limits import BOUND, LEAST, OWN
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Held-out entries of all folds, and what candidates say about them.
+
+    Attributes
+    ----------
+    values : array of shape (m,)
+    columns : integer array of shape (m,)
+    baseline : array of shape (m,)
+        Column means without the fold.
+    estimates : array of shape (k, m)
+    deviations : array of shape (n2,)
+        Those of the columns.
+    """
+
+    values: Any
+    columns: Any
+    baseline: Any
+    estimates: Any
+    deviations: Any
+
+    def units(self) -> Any:
+        """Return the unit of every error: the noise of its column.
+
+        Noise is alike in all columns, or in proportion to their deviations, whichever makes the
+        errors of the best candidate likelier; the errors of a column with many count for itself.
+        """
+        j, sd, everyone = self.columns, self.deviations, np.vstack([self.baseline, self.estimates])
+        unit, count = sd, np.bincount(j, minlength=len(sd))
+        for _ in range(2):
+            errors = _bounded((everyone - self.values) / unit[j]).mean(axis=1)
+            best = everyone[int(np.argmin(errors))]
+            off = np.clip(best - self.values, -5 * sd[j], 5 * sd[j])
+            alike = [(np.mean(off * off / p[j]) * p) for p in (0 * sd + np.mean(sd**2), sd**2)]
+            likely = [float(np.mean(np.log(np.maximum(v[j], 1e-300)))) for v in alike]
+            prior = alike[int(np.argmin(likely))]
+            own = np.bincount(j, off * off, len(sd))
+            unit = np.sqrt((own + OWN * prior) / (count + OWN))
+            unit = np.maximum(unit, LEAST * sd)
+        return unit[j]
+
+    def squares(self) -> Any:
+        """Return the bounded squared errors of the baseline, and those of the candidates."""
+        everyone = np.vstack([self.baseline, self.estimates])
+        return _bounded((everyone - self.values) / self.units())
+
+
+def _bounded(errors: Any) -> Any:
+    """Squares of errors, which are not larger than the bound."""
+    squares = np.minimum(errors * errors, BOUND * BOUND)
+    return np.where(np.isfinite(squares), squares, BOUND * BOUND)
+
+
+def caution(surprise: Any) -> float:
+    """Return the factor by which variances must grow for nine in ten of the errors to be expected.
+
+    Parameters
+    ----------
+    surprise : array of shape (m,)
+        Squared errors over expected ones.
+    """
+    ordered = np.sort(surprise)
+    level = min(len(ordered) - 1, math.ceil(0.9 * len(ordered)))
+    return max(LEAST_CAUTION, float(ordered[level]) / NINE_IN_TEN)
+
+
+NINE_IN_TEN = 2.706
+"""The 90 % quantile of the square of a standard normal number."""
+
+LEAST_CAUTION = 0.1
+"""Lower bound on squared errors over expected ones: a few held-out errors may be small."""
