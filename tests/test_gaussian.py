@@ -7,6 +7,7 @@ import pytest
 
 from scaledgd import gaussian
 from scaledgd.gaussian import Gaussian
+from scaledgd.kernels import cpp
 from scaledgd.kernels.generic import Generic
 from scaledgd.kernels.scipy import SciPy
 
@@ -277,7 +278,7 @@ def test_kernels_agree(d):
     Z = np.where(holes, np.nan, rng.standard_normal(holes.shape))
     C = some_covariance(d, d)
     K = np.linalg.inv(C)
-    kernels = [Generic(), SciPy()]
+    kernels = [Generic(), cpp.Cpp() if cpp.AVAILABLE else SciPy()]
     for wanted in ({"total": True}, {"variances": True}, {"others": True, "total": True}, {}):
         ours, theirs = (kernel.conditionals(Z, C, K, **wanted) for kernel in kernels)
         for x, y in zip(ours, theirs, strict=True):
