@@ -1591,14 +1591,15 @@ inline Given given(const Conditionals& p, int64_t row, int32_t* columns, double*
         const int32_t kept = columns[a];
         columns[a] = columns[b], columns[b] = kept;
     }
-    g.by_observed = p.by_observed(double(g.missing), double(g.observed)) < p.by_missing(double(g.missing), double(g.observed));
+    const double k = double(g.missing), observed = double(g.observed);
+    g.by_observed = p.by_observed(k, observed) < p.by_missing(k, observed);
     return g;
 }
 
 // Gather M[near, near] and M[near, far] in one lane of the upper triangle of G, of `rows` rows of w
 // numbers. Columns from q on are `far`; in a lane with fewer columns, others are independent.
-inline void gather(const Conditionals& p, const double* M, const int32_t* near, int64_t m, int64_t q, const int32_t* far,
-                   int64_t f, int64_t rows, int64_t w, int64_t lane, several* G) {
+inline void gather(const Conditionals& p, const double* M, const int32_t* near, int64_t m, int64_t q,
+                   const int32_t* far, int64_t f, int64_t rows, int64_t w, int64_t lane, several* G) {
     for (int64_t a = 0; a < rows; ++a) {
         const bool first = a < q, none = first ? a >= m : a - q >= f;
         double* to = reinterpret_cast<double*>(G + a * w) + lane;
@@ -1615,15 +1616,17 @@ inline void gather(const Conditionals& p, const double* M, const int32_t* near, 
     }
 }
 
-// sum over j of s[j]^2 inverse[j], for w columns of rows s that are w numbers long
-inline void weighted_squares(const several* rows, const several* inverse, int64_t n, int64_t w, int64_t first, int64_t last, several* sums) {
+// Sums over n rows, w numbers long, of squares times the inverse of the row, for some columns.
+inline void weighted_squares(const several* rows, const several* inverse, int64_t n, int64_t w, int64_t first,
+                             int64_t last, several* sums) {
     for (int64_t j = first; j < last; ++j) sums[j - first] = several{};
     for (int64_t i = 0; i < n; ++i, rows += w)
         for (int64_t j = first; j < last; ++j) sums[j - first] += rows[j] * rows[j] * inverse[i];
 }
 
 // Rows in lanes, all from the side of their missing or all from that of their observed entries.
-void condition(const Conditionals& p, const Given* rows, int64_t count, Scratch<several>& lanes, Scratch<double>& memory) {
+void condition(const Conditionals& p, const Given* rows, int64_t count, Scratch<several>& lanes,
+               Scratch<double>& memory) {
     const bool by_observed = rows[0].by_observed, every = p.predicted != nullptr, all = p.total || p.variances;
     const double* M = by_observed ? p.covariance : p.precision;
     int64_t q = 0, f = 0;  // columns that are eliminated, and the others
@@ -1637,8 +1640,9 @@ void condition(const Conditionals& p, const Given* rows, int64_t count, Scratch<
     const bool wide = by_observed ? all : every;
     const int64_t w = wide ? q + f : q, height = by_observed && p.total ? w : q;
     const bool inverted = by_observed ? every : all;
-    several* G = lanes.at_least(height * w + (inverted ? q * q : 0) + (p.total && !by_observed ? q * q : 0) + 3 * q + f + w);
-    several *Z = G + height * w, *V = Z + (inverted ? q * q : 0), *b = V + (p.total && !by_observed ? q * q : 0);
+    const int64_t inverses = inverted ? q * q : 0, covariances = p.total && !by_observed ? q * q : 0;
+    several* G = lanes.at_least(height * w + inverses + covariances + 3 * q + f + w);
+    several *Z = G + height * w, *V = Z + inverses, *b = V + covariances;
     several *inverse = b + q, *own = inverse + q, *of_far = own + q, *s = of_far + f;
     double* pulls = memory.at_least(SEVERAL * p.dp);
     for (int64_t k = 0; k < q; ++k) b[k] = several{};
@@ -1676,7 +1680,8 @@ void condition(const Conditionals& p, const Given* rows, int64_t count, Scratch<
         std::memcpy(filled, g.values, p.d * sizeof(double));
         if (by_observed) {
             for (int64_t j = 0; j < p.dp; ++j) pull[j] = 0;
-            for (int64_t e = 0; e < g.observed; ++e) axpy(double(b[e][lane]), p.covariance + observed[e] * p.dp, pull, p.dp);
+            for (int64_t e = 0; e < g.observed; ++e)
+                axpy(double(b[e][lane]), p.covariance + observed[e] * p.dp, pull, p.dp);
             for (int64_t a = 0; a < g.missing; ++a) filled[missing[a]] = pull[missing[a]];
         } else {
             for (int64_t a = 0; a < g.missing; ++a) filled[missing[a]] = b[a][lane];
@@ -1697,7 +1702,8 @@ void condition(const Conditionals& p, const Given* rows, int64_t count, Scratch<
         }
         double* predicted = p.predicted + g.row * p.d;
         if (!by_observed)
-            for (int64_t a = 0; a < g.missing; ++a) axpy(double(b[a][lane]), M + missing[a] * p.dp, pull, p.dp);
+            for (int64_t a = 0; a < g.missing; ++a)
+                axpy(double(b[a][lane]), M + missing[a] * p.dp, pull, p.dp);
         for (int64_t a = 0; a < g.missing; ++a) predicted[missing[a]] = filled[missing[a]];
         for (int64_t e = 0; e < g.observed; ++e) {
             const int64_t j = observed[e];

@@ -181,7 +181,8 @@ struct Conditionals {
         return k * k * k / 6 * (total ? 3 : variances ? 2 : 1) + (predicted ? k * k * p / 2 : 0);
     }
     double by_observed(double k, double p) const {
-        return p * p * p / 6 * (predicted ? 2 : 1) + (total || variances ? p * p * k / 2 : 0) + (total ? p * k * k / 2 : 0);
+        const double others = total || variances ? p * p * k / 2 : 0;
+        return p * p * p / 6 * (predicted ? 2 : 1) + others + (total ? p * k * k / 2 : 0);
     }
 };
 

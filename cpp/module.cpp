@@ -1320,12 +1320,14 @@ nb::tuple conditional_rows(const In<double, 2>& Z, const In<double, 2>& covarian
     Conditionals p;
     const size_t n = Z.shape(0), d = Z.shape(1);
     demand(d < size_t(INT32_MAX), "too many columns");
-    for (const auto* M : {&covariance, &precision}) demand(M->shape(0) == d && M->shape(1) == d, "a matrix does not fit Z");
+    for (const auto* M : {&covariance, &precision})
+        demand(M->shape(0) == d && M->shape(1) == d, "a matrix does not fit Z");
     const Padded<double> C(covariance.data(), d, d), K(precision.data(), d, d);
     p.d = d, p.dp = C.width;
     p.Z = Z.data();
     p.covariance = C.data, p.precision = K.data;
-    nb::object filled = nb::cast(made<double>({n, d}, &p.filled)), sum = nb::none(), predicted = nb::none(), spread = nb::none();
+    nb::object filled = nb::cast(made<double>({n, d}, &p.filled));
+    nb::object sum = nb::none(), predicted = nb::none(), spread = nb::none();
     if (total) sum = nb::cast(made<double>({d, d}, &p.total));
     if (others) predicted = nb::cast(made<double>({n, d}, &p.predicted));
     if (others || variances) spread = nb::cast(made<double>({n, d}, &p.variances));
@@ -1354,7 +1356,7 @@ nb::tuple conditional_rows(const In<double, 2>& Z, const In<double, 2>& covarian
             so_far = 0;
         }
         if (bounds.back() != int64_t(n)) bounds.push_back(n);
-        const int64_t pieces = int64_t(bounds.size()) - 1;
+        const int64_t pieces = d ? int64_t(bounds.size()) - 1 : 0;
         std::vector<double> sums(total ? pieces * d * d : 0, 0.0);
         share(pieces, [&](int64_t k) {
             Conditionals own = p;
