@@ -301,21 +301,26 @@ inline void take_off(const several* s, const several* rows, int64_t n, int64_t q
         for (int64_t j = first < 0 ? 0 : first, last = first < 0 ? k + 1 : q; j < last; ++j) b[j] -= s[k] * rows[j];
 }
 
-// The upper triangle of G becomes that of D C with G = C'D C, C with a unit diagonal.
-void factorise(several* G, int64_t q, several* inverse, several* s) {
-    for (int64_t i = 0; i < q; ++i) {
-        for (int64_t k = 0; k < i; ++k) s[k] = G[k * q + i] * inverse[k];
-        take_off(s, G, i, q, i, G + i * q);
-        const several pivot = G[i * q + i];
+// Eliminate the first q of w unknowns from the upper triangle of G, of which there are some rows. In
+// the first q columns G = C'D C becomes D C, C with a unit diagonal; in the others the first q rows
+// are multiplied by C'^-1, and further rows become the Schur complement.
+void eliminate(several* G, int64_t q, int64_t rows, int64_t w, several* inverse, several* s) {
+    for (int64_t i = 0; i < rows; ++i) {
+        const int64_t before = i < q ? i : q;
+        for (int64_t k = 0; k < before; ++k) s[k] = G[k * w + i] * inverse[k];
+        take_off(s, G, before, w, i, G + i * w);
+        if (i >= q) continue;
+        const several pivot = G[i * w + i];
         inverse[i] = pivot > 0 ? 1 / pivot : several{};  // what is not determined is left alone
     }
 }
+void factorise(several* G, int64_t q, several* inverse, several* s) { eliminate(G, q, q, q, inverse, s); }
 
-// The lower triangle of Z becomes that of C'^-1.
-void invert(const several* G, const several* inverse, int64_t q, several* s, several* Z) {
+// The lower triangle of Z becomes that of C'^-1. Rows of G have w numbers.
+void invert(const several* G, const several* inverse, int64_t q, int64_t w, several* s, several* Z) {
     for (int64_t i = 0; i < q; ++i) {
         for (int64_t j = 0; j < q; ++j) Z[i * q + j] = several{} + double(j == i);
-        for (int64_t k = 0; k < i; ++k) s[k] = G[k * q + i] * inverse[k];
+        for (int64_t k = 0; k < i; ++k) s[k] = G[k * w + i] * inverse[k];
         take_off(s, Z, i, q, -1, Z + i * q);
     }
 }
@@ -339,17 +344,17 @@ void add_inverse(const several* Z, const several* inverse, int64_t q, several* t
         }
 }
 
-void forward(const several* G, const several* inverse, several* b, int64_t q) {
+void forward(const several* G, const several* inverse, several* b, int64_t q, int64_t w) {
     for (int64_t k = 0; k < q; ++k) {
         const several s = b[k] * inverse[k];
-        for (int64_t j = k + 1; j < q; ++j) b[j] -= s * G[k * q + j];
+        for (int64_t j = k + 1; j < q; ++j) b[j] -= s * G[k * w + j];
     }
 }
 
-void backward(const several* G, const several* inverse, several* b, int64_t q) {
+void backward(const several* G, const several* inverse, several* b, int64_t q, int64_t w) {
     for (int64_t k = q - 1; k >= 0; --k) {
         several s = b[k];
-        for (int64_t j = k + 1; j < q; ++j) s -= G[k * q + j] * b[j];
+        for (int64_t j = k + 1; j < q; ++j) s -= G[k * w + j] * b[j];
         b[k] = s * inverse[k];
     }
 }
@@ -742,8 +747,8 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
         if (p.numbers)
             for (int64_t k = 0; k < q; ++k) s[k] = b4[k];
         factorise(G4, q, inverse, Z);
-        forward(G4, inverse, b4, q);
-        backward(G4, inverse, b4, q);
+        forward(G4, inverse, b4, q, q);
+        backward(G4, inverse, b4, q, q);
         for (int64_t lane = 0; !p.sizes && lane < rows; ++lane) {
             double taken = 0;
             for (int64_t k = 0; k < q; ++k) {
@@ -777,7 +782,7 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
             }
         if (!p.diagonals) continue;
         if (p.sizes) {
-            invert(G4, inverse, q, b4, Z);
+            invert(G4, inverse, q, q, b4, Z);
             for (int64_t j = 0; j < q; ++j) s[j] = several{};
             for (int64_t k = 0; k < q; ++k)
                 for (int64_t j = 0; j <= k; ++j) s[j] += Z[k * q + j] * Z[k * q + j] * inverse[k];
@@ -794,7 +799,7 @@ void solve_exactly(const Solve<T>& p, int64_t first, int64_t last) {
         for (int64_t j = 0; j < q; ++j) {
             several square = {};
             for (int64_t k = 0; k < q; ++k) b4[k] = several{} + double(p.turn[j * q + k]);
-            forward(G4, inverse, b4, q);
+            forward(G4, inverse, b4, q, q);
             for (int64_t k = 0; k < q; ++k) {
                 Z[k * q + j] = b4[k];
                 square += b4[k] * b4[k] * inverse[k];
@@ -914,9 +919,9 @@ void whole(const Whole<T>& p, int64_t first, int64_t last) {
         }
         for (int64_t k = 0; k < f; ++k) s[k] = b4[k];
         factorise(G4, f, inverse, t);
-        forward(G4, inverse, b4, f);
-        backward(G4, inverse, b4, f);
-        invert(G4, inverse, f, t, Z);
+        forward(G4, inverse, b4, f, f);
+        backward(G4, inverse, b4, f, f);
+        invert(G4, inverse, f, f, t, Z);
         for (int64_t k = 0; k < f * f; ++k) G4[k] = several{};
         add_inverse(Z, inverse, f, G4);  // a lane without a row has no D^-1
         for (int64_t a = 0; a < f; ++a)
@@ -1561,6 +1566,179 @@ void within(Within<T>& p, int64_t first, int64_t last) {
     for (int64_t k = 0; k < W; ++k) p.largest = largest[k] > p.largest ? largest[k] : p.largest;
 }
 
+// ---- rows of a Gaussian given their observed entries
+
+// A row in one of the lanes: its missing columns, then its observed ones, each ascending.
+struct Given {
+    int64_t row = 0, missing = 0, observed = 0;
+    bool by_observed = false;
+    const int32_t* columns = nullptr;
+    const double* values = nullptr;               // (d), zeros where missing
+};
+
+inline Given given(const Conditionals& p, int64_t row, int32_t* columns, double* values) {
+    Given g;
+    g.row = row, g.columns = columns, g.values = values;
+    const double* z = p.Z + row * p.d;
+    for (int64_t j = 0; j < p.d; ++j) {
+        const double v = z[j];
+        const bool seen = v == v;
+        values[j] = seen ? v : 0;
+        if (seen) columns[p.d - ++g.observed] = int32_t(j);
+        else columns[g.missing++] = int32_t(j);
+    }
+    for (int64_t a = g.missing, b = p.d - 1; a < b; ++a, --b) {
+        const int32_t kept = columns[a];
+        columns[a] = columns[b], columns[b] = kept;
+    }
+    const double k = double(g.missing), observed = double(g.observed);
+    g.by_observed = p.by_observed(k, observed) < p.by_missing(k, observed);
+    return g;
+}
+
+// Gather M[near, near] and M[near, far] in one lane of the upper triangle of G, of `rows` rows of w
+// numbers. Columns from q on are `far`; in a lane with fewer columns, others are independent.
+inline void gather(const Conditionals& p, const double* M, const int32_t* near, int64_t m, int64_t q,
+                   const int32_t* far, int64_t f, int64_t rows, int64_t w, int64_t lane, several* G) {
+    for (int64_t a = 0; a < rows; ++a) {
+        const bool first = a < q, none = first ? a >= m : a - q >= f;
+        double* to = reinterpret_cast<double*>(G + a * w) + lane;
+        const double* from = none ? nullptr : M + (first ? near[a] : far[a - q]) * p.dp;
+        if (none) {
+            for (int64_t j = a; j < w; ++j) to[j * SEVERAL] = j == a;
+            continue;
+        }
+        int64_t j = a;
+        for (; j < m; ++j) to[j * SEVERAL] = from[near[j]];
+        for (; j < q; ++j) to[j * SEVERAL] = 0;
+        for (; j < q + f; ++j) to[j * SEVERAL] = from[far[j - q]];
+        for (; j < w; ++j) to[j * SEVERAL] = 0;
+    }
+}
+
+// Sums over n rows, w numbers long, of squares times the inverse of the row, for some columns.
+inline void weighted_squares(const several* rows, const several* inverse, int64_t n, int64_t w, int64_t first,
+                             int64_t last, several* sums) {
+    for (int64_t j = first; j < last; ++j) sums[j - first] = several{};
+    for (int64_t i = 0; i < n; ++i, rows += w)
+        for (int64_t j = first; j < last; ++j) sums[j - first] += rows[j] * rows[j] * inverse[i];
+}
+
+// Rows in lanes, all from the side of their missing or all from that of their observed entries.
+void condition(const Conditionals& p, const Given* rows, int64_t count, Scratch<several>& lanes,
+               Scratch<double>& memory) {
+    const bool by_observed = rows[0].by_observed, every = p.predicted != nullptr, all = p.total || p.variances;
+    const double* M = by_observed ? p.covariance : p.precision;
+    int64_t q = 0, f = 0;  // columns that are eliminated, and the others
+    for (int64_t lane = 0; lane < count; ++lane) {
+        const Given& g = rows[lane];
+        const int64_t near = by_observed ? g.observed : g.missing, far = p.d - near;
+        q = near > q ? near : q;
+        f = far > f ? far : f;
+    }
+    q = (q + 3) / 4 * 4;  // which makes a row independent of those in the other lanes
+    const bool wide = by_observed ? all : every;
+    const int64_t w = wide ? q + f : q, height = by_observed && p.total ? w : q;
+    const bool inverted = by_observed ? every : all;
+    const int64_t inverses = inverted ? q * q : 0, covariances = p.total && !by_observed ? q * q : 0;
+    several* G = lanes.at_least(height * w + inverses + covariances + 3 * q + f + w);
+    several *Z = G + height * w, *V = Z + inverses, *b = V + covariances;
+    several *inverse = b + q, *own = inverse + q, *of_far = own + q, *s = of_far + f;
+    double* pulls = memory.at_least(SEVERAL * p.dp);
+    for (int64_t k = 0; k < q; ++k) b[k] = several{};
+    for (int64_t lane = 0; lane < SEVERAL; ++lane) {
+        const Given* g = lane < count ? rows + lane : nullptr;
+        const int64_t near = !g ? 0 : by_observed ? g->observed : g->missing;
+        const int32_t* at = !g ? nullptr : by_observed ? g->columns + g->missing : g->columns;
+        const int32_t* others = !g ? nullptr : by_observed ? g->columns : g->columns + g->missing;
+        gather(p, M, at, near, q, others, g && wide ? p.d - near : 0, height, w, lane, G);
+        if (!g) continue;
+        double* pull = pulls + lane * p.dp;
+        if (!by_observed) {
+            for (int64_t j = 0; j < p.dp; ++j) pull[j] = 0;
+            for (int64_t e = 0; e < g->observed; ++e)
+                axpy(g->values[others[e]], p.precision + others[e] * p.dp, pull, p.dp);
+        }
+        for (int64_t a = 0; a < near; ++a) b[a][lane] = by_observed ? g->values[at[a]] : -pull[at[a]];
+    }
+    eliminate(G, q, height, w, inverse, s);
+    forward(G, inverse, b, q, w);
+    backward(G, inverse, b, q, w);
+    if (inverted) {
+        invert(G, inverse, q, w, s, Z);
+        weighted_squares(Z, inverse, q, q, 0, q, own);
+    }
+    if (p.total && !by_observed) {
+        for (int64_t k = 0; k < q * q; ++k) V[k] = several{};
+        add_inverse(Z, inverse, q, V);
+    }
+    if (wide) weighted_squares(G, inverse, q, w, q, w, of_far);
+    for (int64_t lane = 0; lane < count; ++lane) {
+        const Given& g = rows[lane];
+        const int32_t *missing = g.columns, *observed = g.columns + g.missing;
+        double *pull = pulls + lane * p.dp, *filled = p.filled + g.row * p.d;
+        std::memcpy(filled, g.values, p.d * sizeof(double));
+        if (by_observed) {
+            for (int64_t j = 0; j < p.dp; ++j) pull[j] = 0;
+            for (int64_t e = 0; e < g.observed; ++e)
+                axpy(double(b[e][lane]), p.covariance + observed[e] * p.dp, pull, p.dp);
+            for (int64_t a = 0; a < g.missing; ++a) filled[missing[a]] = pull[missing[a]];
+        } else {
+            for (int64_t a = 0; a < g.missing; ++a) filled[missing[a]] = b[a][lane];
+        }
+        const several* spread = by_observed ? G + q * w + q : V;
+        for (int64_t a = 0; p.total && a < g.missing; ++a) {
+            double* to = p.total + missing[a] * p.d;
+            const several* from = spread + a * (by_observed ? w : q);
+            for (int64_t c = a; c < g.missing; ++c) to[missing[c]] += from[c][lane];
+        }
+        if (!p.variances) continue;
+        double* variances = p.variances + g.row * p.d;
+        for (int64_t a = 0; a < g.missing; ++a)
+            variances[missing[a]] = by_observed ? M[missing[a] * (p.dp + 1)] - of_far[a][lane] : own[a][lane];
+        if (!every) {
+            for (int64_t e = 0; e < g.observed; ++e) variances[observed[e]] = 0;
+            continue;
+        }
+        double* predicted = p.predicted + g.row * p.d;
+        if (!by_observed)
+            for (int64_t a = 0; a < g.missing; ++a)
+                axpy(double(b[a][lane]), M + missing[a] * p.dp, pull, p.dp);
+        for (int64_t a = 0; a < g.missing; ++a) predicted[missing[a]] = filled[missing[a]];
+        for (int64_t e = 0; e < g.observed; ++e) {
+            const int64_t j = observed[e];
+            const double precision = by_observed ? own[e][lane] : M[j * (p.dp + 1)] - of_far[e][lane];
+            const double tilt = by_observed ? b[e][lane] : pull[j];
+            variances[j] = 1 / precision;
+            predicted[j] = g.values[j] - tilt / precision;
+        }
+    }
+}
+
+void conditionals(const Conditionals& p, int64_t first, int64_t last) {
+    Scratch<several> lanes;
+    Scratch<double> memory, numbers;
+    Scratch<int32_t> places;
+    double* values = numbers.at_least(SEVERAL * p.d);
+    int32_t* columns = places.at_least(SEVERAL * p.d);
+    Given rows[SEVERAL];
+    int64_t count = 0;
+    for (int64_t i = first; i < last; ++i) {
+        // arrays may change while they are read: what was read once decides
+        rows[count] = given(p, p.order[i], columns + count * p.d, values + count * p.d);
+        if (count > 0 && rows[count].by_observed != rows[0].by_observed) {
+            condition(p, rows, count, lanes, memory);
+            count = 0;
+            --i;
+            continue;
+        }
+        if (++count == SEVERAL || i + 1 == last) {
+            condition(p, rows, count, lanes, memory);
+            count = 0;
+        }
+    }
+}
+
 // R rows of A B, V vectors wide, where rows of A have `stride` numbers and those of B and out qp
 template <class T, int R, int V>
 inline void block(const T* A, int64_t stride, const T* B, int64_t q, int64_t qp, T* out) {
@@ -1614,6 +1792,6 @@ template <class T> Table<T> table() {
 
 namespace scaledgd {
 namespace INSTRUCTIONS {
-Kernels kernels() { return {table<double>(), table<float>(), BYTES}; }
+Kernels kernels() { return {table<double>(), table<float>(), conditionals, BYTES}; }
 }  // namespace INSTRUCTIONS
 }  // namespace scaledgd

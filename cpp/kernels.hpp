@@ -162,6 +162,30 @@ template <class T> struct Cleaned {
     T* solved = nullptr;                          // out (n1, q)
 };
 
+// Rows of a Gaussian of mean zero and unit variances, given their observed entries. Rows of the
+// matrices are padded with zeros to dp numbers.
+struct Conditionals {
+    int64_t d = 0, dp = 0;
+    const double* Z = nullptr;                    // (n, d), NaN where an entry is missing
+    const int64_t* order = nullptr;               // (n): rows, those of like counts together
+    const double* covariance = nullptr;           // (d, dp)
+    const double* precision = nullptr;            // (d, dp)
+    double* filled = nullptr;                     // out (n, d)
+    double* total = nullptr;                      // out (d, d): of covariances, upper triangle; added to
+    double* predicted = nullptr;                  // out (n, d), each from the other observed entries
+    double* variances = nullptr;                  // out (n, d): of these, or else of missing entries
+
+    // Multiplications for a row of k missing and p observed entries, by precisions of the missing
+    // or by covariances of the observed ones.
+    double by_missing(double k, double p) const {
+        return k * k * k / 6 * (total ? 3 : variances ? 2 : 1) + (predicted ? k * k * p / 2 : 0);
+    }
+    double by_observed(double k, double p) const {
+        const double others = total || variances ? p * p * k / 2 : 0;
+        return p * p * p / 6 * (predicted ? 2 : 1) + others + (total ? p * k * k / 2 : 0);
+    }
+};
+
 // M'C M for many small symmetric matrices C.
 template <class T> struct Turn {
     int64_t q = 0, qp = 0;                        // columns; padded to whole vectors
@@ -211,6 +235,7 @@ template <class T> struct Table {
 struct Kernels {
     Table<double> doubles;
     Table<float> floats;
+    void (*conditionals)(const Conditionals&, int64_t first, int64_t last);  // in the given order
     int64_t bytes;                                // of a vector
 };
 // Compiled once for every instruction set.

@@ -1314,6 +1314,64 @@ template <class T> double kept_squares(const Any<T>& x, const Any<uint8_t>& kept
     });
 }
 
+// Rows of a Gaussian given their observed entries: filled, and what else is wanted, or None.
+nb::tuple conditional_rows(const In<double, 2>& Z, const In<double, 2>& covariance, const In<double, 2>& precision,
+                           bool total, bool variances, bool others) {
+    Conditionals p;
+    const size_t n = Z.shape(0), d = Z.shape(1);
+    demand(d < size_t(INT32_MAX), "too many columns");
+    for (const auto* M : {&covariance, &precision})
+        demand(M->shape(0) == d && M->shape(1) == d, "a matrix does not fit Z");
+    const Padded<double> C(covariance.data(), d, d), K(precision.data(), d, d);
+    p.d = d, p.dp = C.width;
+    p.Z = Z.data();
+    p.covariance = C.data, p.precision = K.data;
+    nb::object filled = nb::cast(made<double>({n, d}, &p.filled));
+    nb::object sum = nb::none(), predicted = nb::none(), spread = nb::none();
+    if (total) sum = nb::cast(made<double>({d, d}, &p.total));
+    if (others) predicted = nb::cast(made<double>({n, d}, &p.predicted));
+    if (others || variances) spread = nb::cast(made<double>({n, d}, &p.variances));
+    {
+        nb::gil_scoped_release release;
+        // rows in the order of their counts, so that those in the lanes are of like cost
+        std::vector<int64_t> missing(n), starts(d + 2), order(n), bounds{0};
+        for (size_t i = 0; i < n; ++i) {
+            for (size_t j = 0; j < d; ++j) missing[i] += std::isnan(p.Z[i * d + j]);
+            ++starts[missing[i] + 1];
+        }
+        std::partial_sum(starts.begin(), starts.end(), starts.begin());
+        for (size_t i = 0; i < n; ++i) order[starts[missing[i]]++] = i;
+        p.order = order.data();
+        auto cost = [&](size_t i) {
+            const double k = double(missing[order[i]]), observed = double(d) - k;
+            return std::min(p.by_missing(k, observed), p.by_observed(k, observed)) + 2 * double(d * d);
+        };
+        double whole = 0, so_far = 0;
+        for (size_t i = 0; i < n; ++i) whole += cost(i);
+        const double most = std::max(double(PIECE), whole / 64);  // every piece has a sum of its own
+        for (size_t i = 0; i < n; ++i) {
+            so_far += cost(i);
+            if (so_far < most || (i + 1) % padded<double>(1)) continue;
+            bounds.push_back(i + 1);
+            so_far = 0;
+        }
+        if (bounds.back() != int64_t(n)) bounds.push_back(n);
+        const int64_t pieces = d ? int64_t(bounds.size()) - 1 : 0;
+        std::vector<double> sums(total ? pieces * d * d : 0, 0.0);
+        share(pieces, [&](int64_t k) {
+            Conditionals own = p;
+            if (total) own.total = sums.data() + k * d * d;
+            all().conditionals(own, bounds[k], bounds[k + 1]);
+        });
+        if (total) std::fill(p.total, p.total + d * d, 0.0);
+        for (int64_t k = 0; total && k < pieces; ++k)
+            for (size_t e = 0; e < d * d; ++e) p.total[e] += sums[k * d * d + e];
+        for (size_t a = 0; total && a < d; ++a)
+            for (size_t c = 0; c < a; ++c) p.total[a * d + c] = p.total[c * d + a];
+    }
+    return nb::make_tuple(filled, sum, predicted, spread);
+}
+
 template <class T> void bind(nb::module_& m) {
     m.def("one_pass", one_pass<T>, nb::arg(), nb::arg().noconvert(), nb::arg().none(), nb::arg().none(),
           nb::arg().none(), nb::arg(), nb::arg());
@@ -1373,6 +1431,8 @@ NB_MODULE(_compiled, m) {
     m.def("fail_at", [](int64_t piece) { failing = piece; });
     m.def("get_num_threads", threads);
     m.def("set_num_threads", [](int n) { limit = n; });
+    m.def("conditional_rows", conditional_rows, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),
+          nb::arg(), nb::arg(), nb::arg());
     m.def("arranged", arranged<uint8_t>, nb::arg(), nb::arg().noconvert());
     bind<double>(m);
     bind<float>(m);

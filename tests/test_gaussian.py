@@ -7,6 +7,7 @@ import pytest
 
 from scaledgd import gaussian
 from scaledgd.gaussian import Gaussian
+from scaledgd.kernels import cpp
 from scaledgd.kernels.generic import Generic
 from scaledgd.kernels.scipy import SciPy
 
@@ -277,10 +278,34 @@ def test_kernels_agree(d):
     Z = np.where(holes, np.nan, rng.standard_normal(holes.shape))
     C = some_covariance(d, d)
     K = np.linalg.inv(C)
-    kernels = [Generic(), SciPy()]
+    kernels = [Generic(), cpp.Cpp() if cpp.AVAILABLE else SciPy()]
     for wanted in ({"total": True}, {"variances": True}, {"others": True, "total": True}, {}):
         ours, theirs = (kernel.conditionals(Z, C, K, **wanted) for kernel in kernels)
         for x, y in zip(ours, theirs, strict=True):
             assert (x is None) == (y is None)
             if x is not None:
                 np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.skipif(not cpp.AVAILABLE, reason="built without a compiler")
+def test_sums_do_not_depend_on_the_number_of_threads():
+    Z, _ = table(15, 3000, 40, share=0.5)
+    model = gaussian.fit(Z, 0.1, max_iter=2)
+    before, found = cpp.C.get_num_threads(), []
+    for number in (1, 2, 5):
+        cpp.C.set_num_threads(number)
+        found.append(model._conditionals(Z, total=True, others=True))
+    cpp.C.set_num_threads(before)
+    for other in found[1:]:
+        for x, y in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_rows_do_not_depend_on_other_rows():
+    Z, _ = table(16, 200, 13, share=0.5)
+    model = gaussian.fit(Z, 0.1)
+    together = gaussian.leave_one_out(Z, model)
+    for i in range(0, 200, 7):
+        alone = gaussian.leave_one_out(Z[i : i + 1], model)
+        for x, y in zip(together, alone, strict=True):
+            np.testing.assert_allclose(x[i : i + 1], y, rtol=1e-12, atol=1e-13)

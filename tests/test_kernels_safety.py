@@ -45,6 +45,7 @@ def calls(dtype):
     ones = np.ones(Q, dtype)
     uncertain = (side, R, x, y, R * R, ones, np.ones(Q), None, None, None, None, 1e-10, 1.0)
     spread = R[:, :, None] * R[:, None, :]
+    table, alike = np.ascontiguousarray(holes[:, :50], dtype=float), np.eye(50)
     cube = C.sorted([i, j, i % 7], [N1, N2, 7], 0)
     small, third = rng.random((N1, 2 * Q)).astype(dtype), rng.random((7, 2)).astype(dtype)
     return {
@@ -57,6 +58,7 @@ def calls(dtype):
         "whole_rows": lambda: C.whole_rows(
             side, R, spread, [*range(Q)], x, y, None, [*range(Q)], ones, 0.5
         ),
+        "conditional_rows": lambda: C.conditional_rows(table, alike, 2 * alike, True, False, True),
         "turned": lambda: C.turned(np.repeat(spread, 60, axis=0), eye + R[:Q]),
         "solve_rows by steps": lambda: C.solve_rows(*given, *plain, 1e-10, 3, 0.0, False)[0],
         "outer_sums": lambda: C.outer_sums(cube, [R, third], y),
@@ -197,7 +199,9 @@ print(caught, C.within(x[0, :1000], 2.0)[1])
 # ---- arrays that change while they are read
 
 
-@pytest.mark.parametrize("kind", ["present", "observed", "kth_magnitude", "rejected", "sorted"])
+@pytest.mark.parametrize(
+    "kind", ["present", "observed", "kth_magnitude", "rejected", "sorted", "conditional_rows"]
+)
 def test_arrays_that_change_meanwhile_do_no_harm(kind):
     """In another process, because a heap that was overrun may end it."""
     done = run(f"""
@@ -207,6 +211,7 @@ from scaledgd.kernels import _compiled as C
 kind, n = {kind!r}, 1 << 20
 x, mask = np.zeros((1024, n // 1024)), np.zeros((1024, n // 1024), dtype=np.uint8)
 rows, columns = np.zeros(n, dtype=np.int64), np.arange(n)
+narrow, square = x.reshape(-1, 32), (np.eye(32), np.eye(32))
 x[0, 0], mask[0, 0], rows[0] = np.nan, 1, 1
 ended = False
 
@@ -223,6 +228,7 @@ work = dict(
     observed=lambda: C.present(x, mask),
     kth_magnitude=lambda: C.kth_magnitude(x, n // 2),
     rejected=lambda: C.rejected(mask, 1),
+    conditional_rows=lambda: C.conditional_rows(narrow, *square, True, True, True),
     sorted=lambda: (C.sorted([rows, columns], [4, n], 0), C.distinct([rows, columns], [4, n])),
 )[kind]
 other = threading.Thread(target=change)
@@ -239,6 +245,17 @@ other.join()
 
 
 # ---- places that are not there
+
+
+def test_matrices_of_another_size_are_refused():
+    Z, right, wrong = np.zeros((3, 4)), np.eye(4), np.eye(5)
+    for pair in ((wrong, right), (right, wrong), (right[:3], right), (right, wrong[:4])):
+        with pytest.raises(ValueError, match="does not fit"):
+            C.conditional_rows(Z, *(np.ascontiguousarray(x) for x in pair), True, True, True)
+    for empty in (np.zeros((0, 4)), np.zeros((3, 0))):
+        eye = np.eye(empty.shape[1])
+        found = C.conditional_rows(empty, eye, eye, True, True, True)
+        assert [x.shape for x in found] == [empty.shape, eye.shape, empty.shape, empty.shape]
 
 
 def test_places_outside_are_refused():

@@ -4,9 +4,9 @@ Rows z are normal with mean m and covariance C̃ = (1 − ρ) C + ρ diag C. In 
 one, C̃ = R Rᵀ + ρ I: the low-rank model of full rank, with scores that are normal a priori and a
 noise that ρ says. The shrinkage ρ is chosen by rows that are left out.
 
-Tables are float64 arrays of shape (n, d) with NaN at missing entries, in units of their columns:
-an entry is its difference from the mean of the column in standard deviations, or so. The cost grows
-with n k³, where k is the smaller of the numbers of missing and of observed entries of a row.
+Tables Z are arrays of shape (n, d) with NaN at missing entries, in units of their columns: an entry
+is its difference from the mean of the column in standard deviations, or so. The cost grows with
+n k³, where k is the smaller of the numbers of missing and of observed entries of a row.
 """
 
 from __future__ import annotations
@@ -22,22 +22,8 @@ from .kernels import Conditionals, backend
 
 Array = Any
 
-__all__ = [
-    "RHOS",
-    "Gaussian",
-    "as_factors",
-    "choose_shrinkage",
-    "complete",
-    "cost",
-    "fit",
-    "fit_path",
-    "leave_one_out",
-    "row_groups",
-    "shrinks_down_to",
-]
-
 RHOS = (0.5, 0.25, 0.12, 0.05, 0.02, 0.006, 0.002, 2e-4)
-"""Shrinkages to choose from; each roughly halves the noise or more."""
+"""Shrinkages to choose from."""
 BOUND = 5.0
 """Errors count up to this many deviations, so that a few gross errors do not decide."""
 LEAST = 1e-12
@@ -75,7 +61,7 @@ class Gaussian:
     @cached_property
     def shrunk(self) -> Array:
         """The covariance (1 − ρ) C + ρ diag C of the model."""
-        return self._correlations * (self.scale[:, None] * self.scale)
+        return self._correlations * np.outer(self.scale, self.scale)
 
     @cached_property
     def _correlations(self) -> Array:
@@ -107,8 +93,8 @@ def fit(
     """Fit a Gaussian to rows with missing entries.
 
     Every iteration takes the moments of the rows given their observed entries, under the shrunk
-    covariance. For ρ → 0 this is expectation maximisation; for complete rows it is the posterior
-    mode for an inverse Wishart prior at the diagonal.
+    covariance. For ρ → 0 this is expectation maximisation; for complete rows C̃ is the posterior
+    mode of an inverse Wishart prior around the diagonal.
 
     Parameters
     ----------
@@ -117,8 +103,7 @@ def fit(
     shrink : float
         ρ in (0, 1].
     start : Gaussian, optional
-        The moments to begin with; without it the mean is zero and columns are independent with unit
-        variance.
+        The moments to begin with, or else those of independent standard normal columns.
     max_iter : int
     fine : float
         Iterations end when the completed table changes by less than this share of its norm.
@@ -126,31 +111,16 @@ def fit(
     Returns
     -------
     Gaussian
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scaledgd import gaussian
-    >>> rng = np.random.default_rng(0)
-    >>> Z = rng.standard_normal((500, 1)) + 0.1 * rng.standard_normal((500, 3))
-    >>> Z[::2, 1] = np.nan
-    >>> found = gaussian.fit(Z, 0.01, max_iter=50)
-    >>> filled, variances = gaussian.complete(Z, found)
-    >>> bool(np.all(np.abs(filled[::2, 1] - Z[::2, 0]) < 1))
-    True
     """
     Z = _table(Z)
     n, d = Z.shape
-    now = Gaussian(np.zeros(d), np.eye(d), shrink)
-    if start is not None:
-        now = Gaussian(start.mean, start.covariance, shrink)
-    before = None
+    mean, covariance = (np.zeros(d), np.eye(d)) if start is None else (start.mean, start.covariance)
+    now, before = Gaussian(mean, covariance, shrink), None
     for _ in range(max_iter if n else 0):
         rows = now._conditionals(Z, total=True)
         offset = rows.filled.mean(axis=0)
         moments = (rows.filled.T @ rows.filled + rows.total) / n - np.outer(offset, offset)
-        covariance = moments * now.scale[:, None] * now.scale
-        covariance = (covariance + covariance.T) / 2
+        covariance = moments * np.outer(now.scale, now.scale)
         np.fill_diagonal(covariance, np.maximum(np.diagonal(covariance), LEAST))
         filled = rows.filled * now.scale + now.mean
         now = Gaussian(now.mean + now.scale * offset, covariance, shrink)
@@ -162,12 +132,7 @@ def fit(
 
 
 def fit_path(
-    Z: Array,
-    shrinks: Sequence[float],
-    start: Gaussian | None = None,
-    *,
-    max_iter: int = 12,
-    fine: float = 1e-3,
+    Z: Array, shrinks: Sequence[float], start: Gaussian | None = None, **options: Any
 ) -> Iterator[Gaussian]:
     """Fit Gaussians for several shrinkages, each beginning with the moments of the one before.
 
@@ -176,7 +141,7 @@ def fit_path(
     Z : array of shape (n, d)
     shrinks : sequence of float
         Best in decreasing order: strong shrinkage converges in a few iterations.
-    start, max_iter, fine
+    start, **options
         As for `fit`.
 
     Yields
@@ -184,12 +149,12 @@ def fit_path(
     Gaussian
     """
     for shrink in shrinks:
-        start = fit(Z, shrink, start, max_iter=max_iter, fine=fine)
+        start = fit(Z, shrink, start, **options)
         yield start
 
 
 def shrinks_down_to(shrink: float, shrinks: Sequence[float] = RHOS) -> tuple[float, ...]:
-    """Return the path that leads to a shrinkage: those above it, and it."""
+    """Return the path that leads to a shrinkage: those above it, and itself."""
     return (*(x for x in shrinks if x > shrink), shrink)
 
 
@@ -199,8 +164,7 @@ def choose_shrinkage(
     *,
     groups: Array | None = None,
     centred: bool = False,
-    max_iter: int = 8,
-    fine: float = 1e-3,
+    **options: Any,
 ) -> float:
     """Choose ρ by rows that are left out, each entry predicted from the others of its row.
 
@@ -212,30 +176,28 @@ def choose_shrinkage(
     groups : integer array of shape (n,), optional
         Rows of the same number are left out together. Without it `row_groups` forms three.
     centred : bool
-        Whether the mean of every row was taken off, as from the columns of a table that is
-        transposed. An entry is then a part of what it is measured against, and errors are larger
-        than they look.
-    max_iter, fine
+        Whether the mean of every row was taken off, as if the rows are the columns of a table. An
+        entry is a part of this mean, so that errors are larger than they look.
+    **options
         As for `fit`.
 
     Returns
     -------
     float
-        ρ for all rows: as many rows of prior as were best, for more rows of data.
+        ρ for all rows: the best weight of the prior beside more rows of data.
     """
     Z = _table(Z)
     groups = row_groups(Z) if groups is None else np.asarray(groups)
     names = np.unique(groups)
     held, paths = [], []
-    for name in names[: len(names) if len(names) > 1 else 0]:
-        kept, out = Z[groups != name], Z[groups == name]
-        centre, scale = _units(kept)
-        held.append((out - centre) / scale)
-        paths.append(fit_path((kept - centre) / scale, shrinks, max_iter=max_iter, fine=fine))
+    for name in names if len(names) > 1 else ():
+        centre, scale = _units(Z[groups != name])  # with those of all rows, errors would leak
+        units = (Z - centre) / scale
+        held.append(units[groups == name])
+        paths.append(fit_path(units[groups != name], shrinks, **options))
     errors: list[float] = []
     for found in zip(*paths, strict=True):
-        parts = zip(held, found, strict=True)
-        errors.append(sum(_error(out, gaussian, centred) for out, gaussian in parts))
+        errors.append(sum(_error(*pair, centred) for pair in zip(held, found, strict=True)))
         if len(errors) > PATIENCE and min(errors[-PATIENCE:]) > min(errors[:-PATIENCE]):
             break
     best = shrinks[int(np.argmin(errors))] if errors else shrinks[0]
@@ -246,9 +208,9 @@ def choose_shrinkage(
 def row_groups(Z: Array, count: int = 3) -> Array:
     """Divide rows into groups of equal size that do not depend on the order of rows or columns.
 
-    Rows that follow one another in the order of a weighted sum of their entries come into different
-    groups, so that groups are alike. Columns have different weights, by their own entries: rows of
-    the same numbers in other places would be in the order in which they came.
+    Rows with similar weighted sums of their entries come into different groups, so that groups are
+    alike. The weight of a column depends on its entries: without it, rows with the same numbers in
+    different places would tie.
 
     Parameters
     ----------
@@ -259,9 +221,9 @@ def row_groups(Z: Array, count: int = 3) -> Array:
     -------
     integer array of shape (n,)
     """
-    seen = np.isfinite(Z)
-    size = np.abs(np.where(seen, Z, 0.0))
-    values = np.where(seen, size * np.sqrt(size) + np.where(seen, Z, 0.0), 0.3)
+    Z = _table(Z)
+    # a hole is a number like others, but not zero, which is the most frequent one
+    values = np.where(np.isnan(Z), 0.3, np.abs(Z) * np.sqrt(np.abs(Z)) + Z)
     rows = np.zeros(len(Z))
     for _ in range(2):
         columns = _summed(values * (1 + rows)[:, None], 0)
@@ -314,9 +276,9 @@ def leave_one_out(Z: Array, gaussian: Gaussian) -> tuple[Array, Array]:
 def as_factors(gaussian: Gaussian) -> tuple[Array, float]:
     """Return the model as a low-rank one of full rank.
 
-    In units in which `gaussian.scale` is one, C̃ = R Rᵀ + ρ I. So missing entries of a centred row
-    have the conditional mean R (R_oᵀ R_o + ρ I)⁻¹ R_oᵀ z_o, where R_o are the rows of R of its
-    observed entries: scores are solved by least squares with the ridge ρ.
+    In units in which `gaussian.scale` is one, C̃ = R Rᵀ + ρ I. So a centred row has the conditional
+    mean R (R_oᵀ R_o + ρ I)⁻¹ R_oᵀ z_o, where R_o are the rows of R of its observed entries: its
+    scores are a least-squares solution with the ridge ρ.
 
     Parameters
     ----------
@@ -342,7 +304,8 @@ def as_factors(gaussian: Gaussian) -> tuple[Array, float]:
 def cost(Z: Array) -> float:
     """Return about how many multiplications an iteration of `fit` takes.
 
-    Choosing ρ and fitting take some 100 iterations of all rows.
+    Choosing ρ and fitting take some 200 iterations. Compiled, a core does 3e9 multiplications per
+    second; in NumPy, between a tenth and a fiftieth of that.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from . import threads as threads  # registers the kernels with threadpoolctl
 from .arranged import ArrangedPattern
 from .design import (
     Cleaning,
+    Conditionals,
     Contracted,
     Index,
     Rows,
@@ -106,6 +107,23 @@ class Cpp(SciPy):
 
     def turned(self, C_: Array, M: Array) -> Array:
         return C.turned(_whole(C_), _whole(M)) if suits(C_, M) else super().turned(C_, M)
+
+    def conditionals(
+        self,
+        Z: Array,
+        covariance: Array,
+        precision: Array,
+        *,
+        total: bool = False,
+        variances: bool = False,
+        others: bool = False,
+    ) -> Conditionals:
+        if Z.dtype != np.float64 or not suits(Z, covariance, precision):
+            return super().conditionals(
+                Z, covariance, precision, total=total, variances=variances, others=others
+            )
+        arrays = (_whole(Z), _whole(covariance), _whole(precision))
+        return Conditionals(*C.conditional_rows(*arrays, total, variances, others))
 
     def kth_largest(self, x: Array, k: int, axis: int) -> Array:
         shape = x.shape
