@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import mmap
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import stat
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pandas as pd
@@ -910,6 +912,22 @@ def test_outputs_that_cannot_be_or_must_not_be_written(run, monkeypatch):
     assert rms(pd.read_csv("in.csv").to_numpy() - X) < 0.05
 
 
+def test_an_array_is_replaced_where_a_mapped_file_cannot_be(run, monkeypatch):
+    X, Y = low_rank()
+    np.save("in.npy", Y)
+    maps, plain = [], mmap.mmap
+
+    def mapped(*args, **kwargs):
+        maps.append(args)
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(mmap, "mmap", mapped)
+    monkeypatch.setattr(arrays, "sys", types.SimpleNamespace(platform="win32"))
+    assert run("complete", "in.npy", "-o", "in.npy", "--force", *QUICK)[0] == 0
+    assert not maps
+    assert rms(np.load("in.npy") - X) < 0.05
+
+
 def test_a_full_disk_leaves_nothing(run, monkeypatch):
     """Writing fails after the fit."""
     _, Y = low_rank()
@@ -947,7 +965,10 @@ def test_help_version_and_usage(run):
     for word in ("Exit codes", "130", "--long", "--predict", "--fit-rows", "50 million"):
         assert word in out
     own = {
-        "complete": {"--cluster", "--hold-out", "--predict", "--workers"},
+        "complete": {
+            *("--cluster", "--hold-out", "--predict", "--workers"),
+            *("--tls-ca", "--tls-cert", "--tls-key"),
+        },
         "clean": {"--only-outliers", "--low-rank"},
     }
     options = {name: set(re.findall(r"--[a-z-]+", run(name, "--help")[1])) for name in own}

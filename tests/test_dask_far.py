@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import threading
 import time
 
@@ -14,6 +13,7 @@ import scaledgd as sg
 
 dask = pytest.importorskip("dask", reason="needs scaledgd[dask]")
 distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
+psutil = pytest.importorskip("psutil", reason="needs scaledgd[dask]")
 pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
 from test_dask import (  # noqa: E402
@@ -579,7 +579,7 @@ def test_rows_on_lost_workers_are_solved_again(far, monkeypatch, seed, count):
         def later():
             time.sleep(0.02)
             for pid in list(pids.values())[:count]:
-                os.kill(pid, signal.SIGKILL)
+                psutil.Process(pid).kill()
             done.set()
 
         for name in ("each", "keep", "added"):
