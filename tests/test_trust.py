@@ -203,6 +203,8 @@ def test_answers_are_judged_where_processes_have_no_clock(monkeypatch):
 def test_a_record_is_resumed(methods, tmp_path, monkeypatch, capsys):
     known = set(methods) & set(multiprocessing.get_all_start_methods())
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: known)
+    plain = {method: multiprocessing.get_context(method) for method in known}
+    monkeypatch.setattr(multiprocessing, "get_context", plain.__getitem__)
     ran = []
 
     def apart(context, seed, number):

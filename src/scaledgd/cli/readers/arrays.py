@@ -7,7 +7,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +84,7 @@ class ArrayTable:
 
 def _load_npy(path: Path, name: str | None) -> tuple[Array, str | None]:
     # on Windows a file that is mapped cannot be replaced
-    mode = None if sys.platform == "win32" else "r"
+    mode: Literal["r"] | None = None if sys.platform == "win32" else "r"
     try:
         return np.load(path, mmap_mode=mode, allow_pickle=False), None
     except ValueError as error:
