@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import mmap
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import stat
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pandas as pd
@@ -870,7 +872,7 @@ def test_failures_are_one_line_that_says_what_to_do(run, name):
     assert sorted(os.listdir()) == before
 
 
-def test_outputs_that_cannot_be_or_must_not_be_written(run):
+def test_outputs_that_cannot_be_or_must_not_be_written(run, monkeypatch):
     X, Y = low_rank()
     table = pd.DataFrame(Y)
     table.to_csv("in.csv", index=False)
@@ -903,9 +905,27 @@ def test_outputs_that_cannot_be_or_must_not_be_written(run):
     with open("other.csv") as f:
         assert f.read() == "mine"
     os.chmod("in.csv", 0o600)
+    mode = stat.S_IMODE(os.stat("in.csv").st_mode)  # Windows has no such permissions
+    monkeypatch.delattr(os, "fchmod", raising=False)  # nor this function, before Python 3.13
     assert run("complete", "in.csv", "-o", "in.csv", "--force")[0] == 0
-    assert stat.S_IMODE(os.stat("in.csv").st_mode) == 0o600
+    assert stat.S_IMODE(os.stat("in.csv").st_mode) == mode
     assert rms(pd.read_csv("in.csv").to_numpy() - X) < 0.05
+
+
+def test_an_array_is_replaced_where_a_mapped_file_cannot_be(run, monkeypatch):
+    X, Y = low_rank()
+    np.save("in.npy", Y)
+    maps, plain = [], mmap.mmap
+
+    def mapped(*args, **kwargs):
+        maps.append(args)
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(mmap, "mmap", mapped)
+    monkeypatch.setattr(arrays, "sys", types.SimpleNamespace(platform="win32"))
+    assert run("complete", "in.npy", "-o", "in.npy", "--force", *QUICK)[0] == 0
+    assert not maps
+    assert rms(np.load("in.npy") - X) < 0.05
 
 
 def test_a_full_disk_leaves_nothing(run, monkeypatch):
@@ -945,7 +965,10 @@ def test_help_version_and_usage(run):
     for word in ("Exit codes", "130", "--long", "--predict", "--fit-rows", "50 million"):
         assert word in out
     own = {
-        "complete": {"--cluster", "--hold-out", "--predict", "--workers"},
+        "complete": {
+            *("--cluster", "--hold-out", "--predict", "--workers"),
+            *("--tls-ca", "--tls-cert", "--tls-key"),
+        },
         "clean": {"--only-outliers", "--low-rank"},
     }
     options = {name: set(re.findall(r"--[a-z-]+", run(name, "--help")[1])) for name in own}

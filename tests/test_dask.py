@@ -1,11 +1,13 @@
 """Fits of Dask collections: the same answers as on one machine, for any shards."""
 
 import gc
+import pathlib
 import pickle
 import time
 import types
 import weakref
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,6 +31,7 @@ from scaledgd.distributed import (  # noqa: E402
     trimming,
     workers,
 )
+from scaledgd.distributed.cluster import Cluster  # noqa: E402
 from scaledgd.distributed.places import Places  # noqa: E402
 from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
 from scaledgd.distributed.shards import Shard  # noqa: E402
@@ -46,6 +49,9 @@ from scaledgd.estimators.local_observations import LocalObservations  # noqa: E4
 from scaledgd.kernels import backend, cpp  # noqa: E402
 
 SHAPE, RANK = (300, 200), 3
+TLS = pathlib.Path(__file__).with_name("tls.pem")
+"""A certificate that signs itself, and its key, which is good for nothing else."""
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     # what Dask does within pandas
@@ -902,3 +908,199 @@ def test_what_files_in_parts_refuse(tmp_path, client):
     pd.DataFrame({"user": ["u0001"]}).to_parquet(tmp_path / "pairs.pq", index=False)
     refused("no column 'item'", run=True, predict=tmp_path / "pairs.pq")
     refused("no scheduler answers", run=True, cluster="tcp://127.0.0.1:9")
+
+
+# ---- folders that are replaced
+
+
+IN_PARTS = "--long", "user,item,stars", "--rank", 1, "--workers", 1
+
+
+@pytest.mark.parametrize(
+    ("out", "files", "words"),
+    [
+        (
+            "mine",
+            ["mine/notes.txt", "mine/more/photo.jpg"],
+            "has no _scaledgd.json",
+        ),
+        ("mine", ["mine/part-00000.parquet"], "has no _scaledgd.json"),
+        (".", [], "is the current folder, or holds it"),
+        ("..", [], "is the current folder, or holds it"),
+        ("p", [], "holds the input"),
+        ("mine", ["mine"], "is not a folder"),
+        ("nowhere/out", [], "there is no folder"),
+    ],
+)
+def test_force_replaces_no_folder_of_others(run, out, files, words):
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    here = pathlib.Path()
+    for name in ("p/a.parquet", "p/more/b.txt", *files):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("mine")
+    before = sorted(here.rglob("*"))
+    said = run("complete", "p/*.parquet", *IN_PARTS, "-o", out, "--force")
+    assert said[:2] == (2, "")
+    assert said[2].startswith(f"scaledgd: error: -o {out}")
+    assert said[2].count("\n") == 1
+    assert words in said[2]
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_folder_of_ours_is_replaced_with_force_only(large, tmp_path, client, monkeypatch):
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    from scaledgd.cli.commands import folders
+    from scaledgd.cli.failures import Failure
+
+    frame = labelled(*entries())
+    frame["stars"] = frame["stars"].mask(np.arange(len(frame)) % 40 == 0)
+    for k, part in enumerate((frame.iloc[:7000], frame.iloc[7000:])):
+        part.to_parquet(tmp_path / f"part{k}.parquet", index=False)
+    asked, out = options(tmp_path, client, center="none", hold_out=0.0), tmp_path / "out"
+    folders.check(asked)
+    folders.run(asked)
+    names = ["_scaledgd.json", "part-00000.parquet", "part-00001.parquet"]
+    assert sorted(p.name for p in out.iterdir()) == names
+    with pytest.raises(Failure, match="--force to replace a folder that this command wrote"):
+        folders.check(asked)
+    (tmp_path / "part1.parquet").unlink()
+    again = replace(asked, force=True)
+    part = out / "part-00000.parquet"
+    inside = {"file": out / "*.parquet"}, {"predict": part}, {"report": out / "page.html"}
+    for given in inside:
+        with pytest.raises(Failure, match=r"out holds the input|page\.html lies in"):
+            folders.check(replace(again, **given))
+    folders.check(again)
+    folders.run(again)
+    assert sorted(p.name for p in out.iterdir()) == names[:2]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "part0.parquet"]
+    # a file that is put there during the work
+    plain = folders.parts.write
+
+    def late(*args):
+        (out / "notes.txt").write_text("mine")
+        return plain(*args)
+
+    monkeypatch.setattr(folders.parts, "write", late)
+    with pytest.raises(Failure, match=r"-o .*out also holds notes\.txt.* is in .*out-new-1"):
+        folders.run(again)
+    assert (out / "notes.txt").read_text() == "mine"
+    assert sorted(p.name for p in (tmp_path / "out-new-1").iterdir()) == names[:2]
+
+
+# ---- who is listened to
+
+
+def test_dashboards_are_for_this_machine(tmp_path, client):
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    import psutil
+
+    from scaledgd.cli.commands.clients import opened_client
+
+    ours = psutil.Process()
+    known = {one.laddr for one in ours.net_connections()}
+    with opened_client(options(tmp_path, client, cluster=None, workers=1)):
+        found = [
+            one.laddr
+            for process in (ours, *ours.children(recursive=True))
+            for one in process.net_connections()
+            if one.status == psutil.CONN_LISTEN and one.laddr not in known
+        ]
+    assert len(found) > 2
+    assert {address.ip for address in found} == {"127.0.0.1"}
+
+
+@pytest.fixture
+def encrypted():
+    """A cluster that takes those who have its certificate."""
+    names = ("ca_file", "client_cert", "scheduler_cert", "worker_cert")
+    security = distributed.security.Security(
+        require_encryption=True, **{f"tls_{name}": str(TLS) for name in names}
+    )
+    with distributed.LocalCluster(
+        n_workers=1,
+        processes=False,
+        protocol="tls://",
+        security=security,
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        yield cluster
+
+
+def test_a_cluster_with_certificates(large, encrypted, tmp_path, client):
+    pytest.importorskip("typer", reason="needs scaledgd[cli]")
+    from scaledgd.cli.commands import folders
+    from scaledgd.cli.failures import Failure
+
+    frame = labelled(*entries())
+    frame["stars"] = frame["stars"].mask(np.arange(len(frame)) % 40 == 0)
+    frame.to_parquet(tmp_path / "part.parquet", index=False)
+    certificate, key = TLS.read_text().split("-----BEGIN PRIVATE")
+    (tmp_path / "cert.pem").write_text(certificate)
+    (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE" + key)
+    usual = {"center": "none", "hold_out": 0.0, "cluster": encrypted.scheduler_address}
+    asked = options(tmp_path, client, **usual)
+    ours = {"tls_ca": TLS, "tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem"}
+    for given, words in (
+        ({}, "give --tls-ca FILE"),
+        ({"tls_ca": TLS}, "give --tls-cert FILE"),
+        (
+            {"tls_ca": TLS, "tls_cert": tmp_path / "cert.pem"},
+            "PEM format, and the key",
+        ),
+        ({"tls_ca": tmp_path / "part.parquet", "tls_cert": TLS}, "PEM format, and the key"),
+    ):
+        folders.check(replace(asked, **given))
+        with pytest.raises(Failure, match=words):
+            folders.run(replace(asked, **given))
+    for given, words in (
+        ({**ours, "cluster": None, "workers": 1}, "--tls-ca is for --cluster; leave it out"),
+        ({**ours, "cluster": "tcp://127.0.0.1:9"}, "an address that begins with tls://"),
+        ({**ours, "tls_key": tmp_path / "none.pem"}, "--tls-key: there is no file .*none.pem"),
+    ):
+        with pytest.raises(Failure, match=words):
+            folders.check(replace(asked, **given))
+    assert not (tmp_path / "out").exists()
+    folders.check(replace(asked, **ours))
+    assert folders.run(replace(asked, **ours)).missing == frame["stars"].isna().sum()
+    # or from the configuration of Dask
+    settings = {"ca-file": str(TLS), "client.cert": str(TLS)}
+    with dask.config.set({f"distributed.comm.tls.{name}": x for name, x in settings.items()}):
+        again = replace(asked, out=tmp_path / "again")
+        assert folders.run(again).missing == frame["stars"].isna().sum()
+
+
+# ---- more than five workers
+
+
+def test_every_worker_is_seen(large, monkeypatch):
+    """Many versions of Dask tell of five, unless they are asked for all."""
+    plain, small = distributed.Client.scheduler_info, 80_000
+
+    def five(self, n_workers=5, **more):
+        return plain(self, n_workers=n_workers, **more)
+
+    monkeypatch.setattr(distributed.Client, "scheduler_info", five)
+    monkeypatch.delenv(fitting.LIMIT, raising=False)
+    idle = {f"distributed.worker.memory.{x}": False for x in ("target", "spill", "pause")}
+    usual = {"processes": False, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with (
+        dask.config.set({**idle, "distributed.worker.memory.terminate": False}),
+        distributed.LocalCluster(n_workers=6, memory_limit="1GB", **usual) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found = Cluster(client)
+        assert (found.memory, found.least, found.threads) == (6e9, 1e9, 6)
+        cluster.new_spec["options"]["memory_limit"] = small
+        cluster.scale(7)
+        client.wait_for_workers(7, timeout=60)
+        assert (found.memory, found.least, found.threads) == (6e9 + small, small, 7)
+        i, j, y = entries()
+        model = fitted(MODELS["given"], *chunked(i, j, y))
+        # the rows would not fit into the memory of the last worker
+        assert isinstance(model.factors_.L, da.Array)
+        want = model.predict_entries((i[:50], j[:50]))
+        del model
+        gc.collect()
+    here = fitted(MODELS["given"], i, j, y).predict_entries((i[:50], j[:50]))
+    assert np.allclose(here, want, rtol=1e-9, atol=1e-9)

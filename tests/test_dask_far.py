@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import threading
 import time
 
@@ -14,6 +13,7 @@ import scaledgd as sg
 
 dask = pytest.importorskip("dask", reason="needs scaledgd[dask]")
 distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
+psutil = pytest.importorskip("psutil", reason="needs scaledgd[dask]")
 pytest.importorskip("pandas", reason="needs scaledgd[dask]")
 
 from test_dask import (  # noqa: E402
@@ -277,7 +277,7 @@ def test_a_model_is_saved_in_parts(far, alone, monkeypatch, tmp_path):  # noqa: 
     model.save(tmp_path / "model")
     model.save(tmp_path / "model")  # replaces the folder
     parts = sorted(p.name for p in (tmp_path / "model").iterdir())
-    assert parts == ["model.npz", *(f"rows-{k:05}.npz" for k in range(3))]
+    assert parts == ["_scaledgd.json", "model.npz", *(f"rows-{k:05}.npz" for k in range(3))]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
     del model
     gc.collect()
@@ -287,9 +287,22 @@ def test_a_model_is_saved_in_parts(far, alone, monkeypatch, tmp_path):  # noqa: 
     assert np.array_equal(again.predict_entries(frame[["user", "item"]]), want)
     assert again.rank_ == RANK
     again.save(tmp_path / "copy")
-    (tmp_path / "other").mkdir()
-    with pytest.raises(FileError, match="is not the folder of a model"):
-        again.save(tmp_path / "other")
+    mine = tmp_path / "copy" / "mine.txt"
+    mine.write_text("mine")
+    with pytest.raises(FileError, match=r"also holds mine\.txt, which scaledgd did not write"):
+        again.save(tmp_path / "copy")
+    assert mine.read_text() == "mine"
+    mine.unlink()
+    # a version before had no marker: such models are read, and not replaced
+    (tmp_path / "copy" / "_scaledgd.json").unlink()
+    assert sg.load(tmp_path / "copy").rank_ == RANK
+    with pytest.raises(FileError, match="an earlier version of scaledgd; remove or rename it"):
+        again.save(tmp_path / "copy")
+    # a kill between the two steps of an exchange left it aside
+    again.save(tmp_path / "moved")
+    (tmp_path / "moved").rename(tmp_path / ".moved.scaledgd-old")
+    assert sg.load(tmp_path / "moved").rank_ == RANK
+    assert not (tmp_path / ".moved.scaledgd-old").exists()
     part = tmp_path / "copy" / "rows-00001.npz"
     whole = part.read_bytes()
     part.write_bytes(whole[:-200] + b"0" * 200)
@@ -566,7 +579,7 @@ def test_rows_on_lost_workers_are_solved_again(far, monkeypatch, seed, count):
         def later():
             time.sleep(0.02)
             for pid in list(pids.values())[:count]:
-                os.kill(pid, signal.SIGKILL)
+                psutil.Process(pid).kill()
             done.set()
 
         for name in ("each", "keep", "added"):

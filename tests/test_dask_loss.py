@@ -1,7 +1,6 @@
 """Workers that are lost, and workers that join, in the middle of a fit: real processes."""
 
 import os
-import signal
 import threading
 import time
 
@@ -11,6 +10,7 @@ from sklearn.base import clone
 
 dask = pytest.importorskip("dask", reason="needs scaledgd[dask]")
 distributed = pytest.importorskip("distributed", reason="needs scaledgd[dask]")
+psutil = pytest.importorskip("psutil", reason="needs scaledgd[dask]")
 
 from test_dask import (  # noqa: E402
     MODELS,
@@ -60,7 +60,7 @@ def at_step(monkeypatch, number, act, name="each"):
 def kill(client, count):
     def act():
         for pid in list(pids.values())[:count]:
-            os.kill(pid, signal.SIGKILL)
+            psutil.Process(pid).kill()
 
     pids = client.run(os.getpid)
     return act

@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 import shutil
+import stat
 import zipfile
 from pathlib import Path
 
@@ -384,6 +385,91 @@ def test_estimators_of_others_are_not_saved(tmp_path):
     mine = Mine(3).fit(*data)
     with pytest.raises(TypeError, match="not an estimator of this library"):
         mine.save(tmp_path / "model.npz")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
+def test_a_file_keeps_its_permissions_and_a_new_one_follows_the_umask(mode, tmp_path):
+    path, (_, data) = tmp_path / "model.npz", fresh("noise")
+    path.touch()
+    path.chmod(mode)
+    before = os.umask(0o022)
+    try:
+        for name in ("model.npz", "new.npz"):
+            sg.MatrixCompletion(1).fit(*data).save(tmp_path / name)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / "new.npz").stat().st_mode) == 0o644
+    assert sg.load(path).rank_ == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_nobody_else_may_open_what_is_being_written(tmp_path):
+    path = tmp_path / "model.npz"
+    path.touch(0o600)
+    modes = []
+    plain = os.open
+
+    def opened(*args, **kwargs):
+        number = plain(*args, **kwargs)
+        modes.append(stat.S_IMODE(os.fstat(number).st_mode))
+        return number
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", opened)
+        with files.replacing(path):
+            (temporary,) = set(tmp_path.iterdir()) - {path}
+            assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+    assert modes[0] == 0o600
+
+
+def on_windows(monkeypatch, handle, error=0, waited=0):
+    """A system where signal 0 is Ctrl-C, and where handles tell whether a process lives."""
+
+    def killed(*args):
+        raise AssertionError("Ctrl-C was sent")
+
+    class Kernel:
+        closed = ()
+
+        class OpenProcess:
+            def __new__(cls, access, inherit, process):
+                return handle
+
+        def WaitForSingleObject(self, given, milliseconds):
+            assert (given.value, milliseconds) == (handle, 0)
+            return waited
+
+        def CloseHandle(self, given):
+            Kernel.closed += (given.value,)
+
+    monkeypatch.setattr(os, "kill", killed)
+    monkeypatch.setattr(files.sys, "platform", "win32")
+    monkeypatch.setattr(files.ctypes, "WinDLL", lambda *_, **__: Kernel(), raising=False)
+    monkeypatch.setattr(files.ctypes, "get_last_error", lambda: error, raising=False)
+    return Kernel
+
+
+@pytest.mark.parametrize(
+    ("handle", "error", "waited", "there"),
+    [
+        (2**40, 0, 258, True),  # it has not ended
+        (2**40, 0, 0, False),  # it has ended, and somebody still has a handle
+        (None, 87, 0, False),  # there is no such process
+        (None, 5, 0, True),  # that of another user
+    ],
+)
+def test_temporary_files_are_cleared_on_windows(
+    handle, error, waited, there, monkeypatch, tmp_path
+):
+    left = tmp_path / ".fit.4321-1-0.tmp"
+    left.touch()
+    with monkeypatch.context() as patch:
+        kernel = on_windows(patch, handle, error, waited)
+        files.clear(tmp_path / "fit")
+    assert left.exists() == there
+    assert kernel.closed == (() if handle is None else (handle,))
 
 
 def test_writers_that_are_alive_are_left_alone(tmp_path):

@@ -25,6 +25,7 @@ def model():
 # ---- files
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 def test_a_pipe_is_not_replaced(model, tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -159,6 +160,15 @@ def test_advice_does_not_contradict_itself():
     assert "2 columns have no observation and are filled with offsets only" in message
     assert "the estimate is offsets only" in message
     assert "lower the rank" not in message
+
+
+@pytest.mark.parametrize("side", ["rows", "columns", "both"])
+@pytest.mark.parametrize("estimator", [sg.MatrixRegressor, sg.TensorRegressor])
+def test_measurements_have_no_sides(estimator, side):
+    A = np.random.default_rng(0).standard_normal((20, 3, 2))
+    words = f'center must be "auto" or "none" for regression, not \'{side}\'; measurements have no'
+    with pytest.raises(ValueError, match=words):
+        estimator(rank=1, center=side).fit(A, A[:, 0, 0])
 
 
 def test_the_name_of_a_file_is_no_table(tmp_path):

@@ -1,6 +1,8 @@
 """The benchmark that looks for answers which cannot be trusted: instances, judgement, shrinking."""
 
 import json
+import multiprocessing
+import signal
 import sys
 import warnings
 from dataclasses import replace
@@ -191,7 +193,18 @@ def test_the_smallest_case_is_found():
     assert shrunk(Recipe(), large)[1]["failures"] == []
 
 
-def test_a_record_is_resumed(tmp_path, monkeypatch, capsys):
+def test_answers_are_judged_where_processes_have_no_clock(monkeypatch):
+    for name in ("setitimer", "SIGPROF", "ITIMER_PROF"):
+        monkeypatch.delattr(signal, name, raising=False)
+    assert verdict(Recipe())["failures"] == []
+
+
+@pytest.mark.parametrize("methods", [["spawn"], ["spawn", "forkserver"]])
+def test_a_record_is_resumed(methods, tmp_path, monkeypatch, capsys):
+    known = set(methods) & set(multiprocessing.get_all_start_methods())
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: known)
+    plain = {method: multiprocessing.get_context(method) for method in known}
+    monkeypatch.setattr(multiprocessing, "get_context", plain.__getitem__)
     ran = []
 
     def apart(context, seed, number):

@@ -66,9 +66,11 @@ def results(given: argparse.Namespace) -> Iterator[Line]:
     if given.again:
         done = {n: line for n, line in done.items() if not failed(line)}
     yield from (done[n] for n in numbers if n in done)
-    context = multiprocessing.get_context("forkserver")
     # polars may have threads, which no fork takes along
-    context.set_forkserver_preload(["benchmarks.trust.judge", "pandas", "xarray"])
+    able = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if able else "spawn")
+    if able:
+        context.set_forkserver_preload(["benchmarks.trust.judge", "pandas", "xarray"])
     record.begin()
 
     def run(number: int) -> Line | None:

@@ -10,6 +10,7 @@ than its size justifies.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import io
 import itertools
@@ -18,6 +19,7 @@ import math
 import os
 import re
 import stat
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -113,28 +115,45 @@ def _encoded(x: Any, arrays: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Any:
-    """Open a temporary file that replaces `path` at the end, if nothing fails."""
+    """Open a temporary file that replaces `path` at the end, if nothing fails.
+
+    It keeps the permissions of the file that it replaces; those of a new file follow the umask.
+    """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         # a pipe or a device would be lost
         raise FileError(f"{os.fspath(path)} is not a regular file; give the name of a file")
     name = f".{target.name}.{os.getpid()}-{threading.get_ident()}-{next(_serial)}.tmp"
     temporary = target.with_name(name)
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+
+    def opened(path: str, flags: int) -> int:
+        # nobody who could not read the old file may open the new one, not even at first
+        return os.open(path, flags, 0o666 if mode is None else mode & 0o600)
+
     try:
-        with open(temporary, "x+b") as f:
+        with open(temporary, "x+b", opener=opened) as f:
+            if mode is not None:
+                os.chmod(temporary, mode)
             yield f
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise
-    with contextlib.suppress(OSError):  # so that the rename survives a power failure
-        folder = os.open(target.parent, os.O_RDONLY)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, so that renames survive a power failure."""
+    with contextlib.suppress(OSError):  # on Windows a folder cannot be opened
+        number = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(number)
         finally:
-            os.close(folder)
+            os.close(number)
 
 
 def clear(path: str | os.PathLike[str]) -> None:
@@ -143,19 +162,35 @@ def clear(path: str | os.PathLike[str]) -> None:
     pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-\d+-\d+\.tmp")
     for left in target.parent.iterdir():
         found = pattern.fullmatch(left.name)
-        if found is not None and not _alive(int(found[1])):
+        if found is not None and not alive(int(found[1])):
             with contextlib.suppress(OSError):
                 left.unlink()
 
 
-def _alive(process: int) -> bool:
+def alive(process: int) -> bool:
+    """Whether there is a process with this number; True if the system does not say."""
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C
+        return _alive_on_windows(process)
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except (OSError, OverflowError):
         pass
     return True
+
+
+def _alive_on_windows(process: int) -> bool:
+    synchronize, denied, timeout = 0x100000, 5, 258
+    kernel: Any = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined,unused-ignore]
+    kernel.OpenProcess.restype = ctypes.c_void_p
+    handle = kernel.OpenProcess(synchronize, False, process)
+    if not handle:
+        return bool(ctypes.get_last_error() == denied)  # type: ignore[attr-defined,unused-ignore]
+    try:
+        return bool(kernel.WaitForSingleObject(ctypes.c_void_p(handle), 0) == timeout)
+    finally:
+        kernel.CloseHandle(ctypes.c_void_p(handle))
 
 
 def _digest(f: IO[bytes], size: int) -> bytes:

@@ -73,8 +73,7 @@ class Cluster(Workers):
 
     @property
     def memory(self) -> float:
-        info = self.client.scheduler_info()
-        limits = [w.get("memory_limit") for w in info["workers"].values()]
+        limits = self._limits
         return float(sum(limits)) if all(limits) else math.inf
 
     def compute(self, tasks: Sequence[Any]) -> list[Any]:
@@ -387,9 +386,14 @@ class Cluster(Workers):
 
     @property
     def least(self) -> float:
-        info = self.client.scheduler_info()
-        limits = [w.get("memory_limit") for w in info["workers"].values()]
-        return float(min((x for x in limits if x), default=math.inf))
+        return float(min((x for x in self._limits if x), default=math.inf))
+
+    @property
+    def _limits(self) -> list[Any]:
+        """The memory of every worker."""
+        # many versions return five workers unless told otherwise; the oldest ignore this
+        info = self.client.scheduler_info(n_workers=-1)
+        return [w.get("memory_limit") for w in info["workers"].values()]
 
     def close(self) -> None:
         self._known.clear()

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .. import files
+from .. import files, folders
 from ..estimators import validation
 from ..estimators.constants import levelled
 from ..estimators.matrix_model import MatrixModel
@@ -318,7 +318,7 @@ def save(path: str | os.PathLike[str], tree: Any, model: FarModel, version: str)
     Parameters
     ----------
     path : str or path
-        A folder, which must not exist or be one that was written like this.
+        A folder that does not exist, or that was written like this and holds nothing else.
     tree : dict
         The estimator, as `files.write` takes it.
     model : FarModel
@@ -326,27 +326,13 @@ def save(path: str | os.PathLike[str], tree: Any, model: FarModel, version: str)
     """
     import dask
 
-    target = Path(path)
-    if target.exists() and not (target / "model.npz").is_file():
-        raise FileError(
-            f"{target} exists and is not the folder of a model; a model with a distributed factor "
-            "is saved into a folder of its own"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        blocks = model.rows.to_delayed().ravel()
-        for k, block in enumerate(blocks):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with folders.replacing(path, "model", version) as folder:
+        for k, block in enumerate(model.rows.to_delayed().ravel()):
             (rows,) = dask.compute(block)
-            files.write(fresh / f"rows-{k:05}.npz", {"rows": np.asarray(rows)}, "rows", version)
+            files.write(folder / f"rows-{k:05}.npz", {"rows": np.asarray(rows)}, "rows", version)
         heights = np.asarray(model.rows.chunks[0], dtype=np.int64)
-        files.write(fresh / "model.npz", {**tree, "heights": heights}, "model", version)
-        if target.exists():
-            shutil.rmtree(target)
-        fresh.rename(target)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
+        files.write(folder / "model.npz", {**tree, "heights": heights}, "model", version)
 
 
 def loaded_rows(folder: Path, heights: Array, width: int, dtype: Any) -> Any:

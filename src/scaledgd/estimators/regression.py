@@ -98,8 +98,12 @@ class _Regressor(RegressorMixin, LowRankEstimator):
         self
         """
         self._check_params()
-        if self.scale not in ("auto", "none"):
-            raise ValueError(f'scale must be "auto" or "none" for regression, not {self.scale!r}')
+        for name in ("center", "scale"):
+            if getattr(self, name) not in ("auto", "none"):
+                raise ValueError(
+                    f'{name} must be "auto" or "none" for regression, not {getattr(self, name)!r}; '
+                    "measurements have no rows or columns"
+                )
         with all_or_nothing(self) as work:
             read, y, kind = work._read(A, y)
             work._fit(Sample(read, y), kind, X=A, y=y)

@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 from sklearn.utils import check_random_state
 
-from .. import files
+from .. import files, folders
 from ..distributed import far
 from ..distributed.far import FarModel
 from ..distributed.labelling import Names
@@ -118,6 +118,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> bool(np.allclose(sg.load(path).reconstruct(), X))
     True
     """
+    folders.recover(path)
     folder = Path(path) if os.path.isdir(path) else None
     if folder is not None and not (folder / "model.npz").is_file():
         raise FileError(f"{os.fspath(path)} is a folder that does not hold a saved model")

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import glob
-import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -20,13 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from ...files import FileError
+from ...folders import check as check_folder
+from ...folders import recover, replacing
 from ..failures import Failure, cause, reworded, shown
 from ..fits import HELD_OUT
 from ..fitted import Accuracy, Fitted
 from ..formats import format_of
-from ..writers.files import check_output
+from ..writers.files import check_output, check_place
 from ..writers.report_page import write_report
 from . import parts
+from .clients import check_cluster, opened_client
 from .long_files import picture_of_estimates
 from .options import TableOptions
 from .parts import Beside
@@ -37,8 +39,7 @@ def check(options: TableOptions) -> None:
     """Fail if options do not apply to many files, or if files cannot be read or written."""
     if not options.long:
         raise Failure("--cluster and --workers are for long files; give --long ROW,COLUMN,VALUE")
-    if options.cluster is not None and options.workers is not None:
-        raise Failure("--cluster and --workers contradict each other; give one of them")
+    check_cluster(options)
     for option, value in (
         ("--text", options.text),
         ("--array", options.array),
@@ -60,12 +61,21 @@ def check(options: TableOptions) -> None:
             raise Failure(f"--cluster and --workers read Parquet or CSV, not {path}")
     if options.out.suffix:
         raise Failure(f"-o {options.out} must be a folder here; leave its suffix out")
+    check_place("-o", options.out)
+    recover(options.out)
     if options.out.exists() and not options.force:
-        raise Failure(f"{options.out} exists; --force replaces it")
-    if not options.out.absolute().parent.is_dir():
-        raise Failure(f"the folder of {options.out} does not exist")
+        raise Failure(
+            f"-o {options.out} exists; give another name, or --force to replace a folder that "
+            "this command wrote"
+        )
+    try:
+        check_folder(options.out, "table", _inputs(options))
+    except FileError as error:
+        raise Failure(f"-o {error}") from None
     if options.report is not None:
         check_output("--report", options.report, [], options.force)
+        if options.out.resolve() in options.report.resolve().parents:
+            raise Failure(f"--report {options.report} lies in {options.out}; give another place")
 
 
 def _kind(path: Path) -> str:
@@ -76,6 +86,12 @@ def _files(path: Path) -> list[str]:
     return sorted(glob.glob(str(path)))
 
 
+def _inputs(options: TableOptions) -> list[Path]:
+    """The files that are read, as far as this machine sees them."""
+    given = [path for path in (options.file, options.predict) if path is not None]
+    return [Path(found) for path in given for found in _files(path)]
+
+
 def run(options: TableOptions) -> Summary:
     """Read, fit and write long files; return what happened."""
     try:
@@ -84,7 +100,11 @@ def run(options: TableOptions) -> Summary:
     except ImportError:
         raise Failure('--cluster and --workers need Dask: pip install "scaledgd[dask]"') from None
     began = time.perf_counter()
-    with _client(options) as client, _folder(options) as folder, contextlib.ExitStack() as held:
+    with (
+        opened_client(options) as client,
+        _folder(options) as folder,
+        contextlib.ExitStack() as held,
+    ):
         frame, names = _opened(options)
         pairs = _pairs(options, names)
         beside = Beside(options.interval, options.std)
@@ -146,42 +166,15 @@ def _summary(
 
 
 @contextlib.contextmanager
-def _client(options: TableOptions) -> Iterator[Any]:
-    """Give a client of the cluster at an address, or of processes that are started here."""
-    from distributed import Client, LocalCluster
-
-    with contextlib.ExitStack() as stack:
-        if options.cluster is not None:
-            try:
-                client = Client(options.cluster, timeout="10s")
-            except (OSError, ValueError, TimeoutError) as error:
-                raise Failure(
-                    f"no scheduler answers at {options.cluster}: {cause(error)}"
-                ) from None
-            yield stack.enter_context(client)
-        else:
-            cluster = LocalCluster(
-                n_workers=options.workers,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=":0",
-            )
-            yield stack.enter_context(Client(stack.enter_context(cluster)))
-
-
-@contextlib.contextmanager
 def _folder(options: TableOptions) -> Iterator[Path]:
     """Give a folder to write to, which becomes OUT when all is written."""
-    out = options.out.absolute()
-    work = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    work.chmod(0o755)
+    from ... import __version__
+
     try:
-        yield work
-        if out.exists():
-            shutil.rmtree(out)
-        work.rename(out)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        with replacing(options.out, "table", __version__, _inputs(options)) as folder:
+            yield folder
+    except FileError as error:
+        raise Failure(f"-o {error}") from error
 
 
 def _opened(options: TableOptions) -> tuple[Any, tuple[str, str, str]]:

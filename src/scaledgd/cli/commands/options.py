@@ -339,12 +339,37 @@ class TableOptions:
             metavar="ADDRESS",
         ),
     ] = None
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="For --cluster tls://…: the certificates (PEM) of the authority that signed those "
+            "of the scheduler and of the workers. What is not given here or below is taken from "
+            "the configuration of Dask.",
+            metavar="FILE",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(help="The certificate (PEM) of this client.", metavar="FILE"),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="The private key of this client, if it is not in the file of --tls-cert.",
+            metavar="FILE",
+        ),
+    ] = None
     workers: Annotated[
         int | None,
         typer.Option(help="The same with this many processes on this machine.", min=1, metavar="N"),
     ] = None
     force: Annotated[
-        bool, typer.Option("--force", help="Replace existing files, even FILE if it is OUT.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace existing files, even FILE if it is OUT. A folder is replaced only if "
+            "this command wrote it and nothing else is in it.",
+        ),
     ] = False
     quiet: Quiet = False
     json: Annotated[bool, typer.Option("--json", help="Print the summary as one line of JSON.")] = (
@@ -441,6 +466,9 @@ class CleanOptions(TableOptions):
     robust = True
     hold_out: float = field(default=0.0, init=False)
     cluster: str | None = field(default=None, init=False)
+    tls_ca: Path | None = field(default=None, init=False)
+    tls_cert: Path | None = field(default=None, init=False)
+    tls_key: Path | None = field(default=None, init=False)
     workers: int | None = field(default=None, init=False)
     predict: Path | None = field(default=None, init=False)
     center: Annotated[

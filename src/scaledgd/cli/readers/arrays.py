@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -82,8 +83,10 @@ class ArrayTable:
 
 
 def _load_npy(path: Path, name: str | None) -> tuple[Array, str | None]:
+    # on Windows a file that is mapped cannot be replaced
+    mode: Literal["r"] | None = None if sys.platform == "win32" else "r"
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False), None
+        return np.load(path, mmap_mode=mode, allow_pickle=False), None
     except ValueError as error:
         raise Failure(
             f"{path} is not an NPY file of numbers, or is truncated ({cause(error)})"

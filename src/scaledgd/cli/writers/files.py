@@ -29,13 +29,7 @@ def check_output(option: str, path: Path, inputs: list[Path], force: bool) -> No
     """
     if path.is_dir():
         raise Failure(f"{option} {path} is a folder; give the name of a file in it")
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise Failure(f"{option} {path} cannot be written: there is no folder {folder}; make it")
-    if not os.access(folder, os.W_OK):
-        raise Failure(
-            f"{option} {path} cannot be written: no permission in {folder}; choose another folder"
-        )
+    check_place(option, path)
     if not path.exists():
         return
     if not stat.S_ISREG(path.stat().st_mode):
@@ -47,6 +41,17 @@ def check_output(option: str, path: Path, inputs: list[Path], force: bool) -> No
             f"{option} {path} is the input itself; give another name, or --force to replace it"
         )
     raise Failure(f"{option} {path} exists; give another name, or --force to replace it")
+
+
+def check_place(option: str, path: Path) -> None:
+    """Fail if nothing can be written beside a path."""
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise Failure(f"{option} {path} cannot be written: there is no folder {folder}; make it")
+    if not os.access(folder, os.W_OK):
+        raise Failure(
+            f"{option} {path} cannot be written: no permission in {folder}; choose another folder"
+        )
 
 
 def check_named_columns(option: str, path: Path) -> None:
@@ -70,8 +75,6 @@ def replacing(option: str, path: Path) -> Iterator[IO[bytes]]:
     try:
         files.clear(path)
         with files.replacing(path) as f:
-            if path.exists():
-                os.fchmod(f.fileno(), stat.S_IMODE(path.stat().st_mode))
             if path.suffix.lower() == ".gz":
                 with gzip.GzipFile(filename="", fileobj=f, mode="wb", mtime=0) as zipped:
                     yield zipped  # type: ignore[misc]
