@@ -70,7 +70,7 @@ ALIKE = 0.01
 
 # ---- the Gaussian of the rows
 
-AFFORDABLE = 3e7
+AFFORDABLE = 1.2e8
 """Multiplications of an iteration up to which it is a candidate: choosing takes some hundred."""
 
 GROUPS = 3
