@@ -1612,8 +1612,11 @@ template <class T> Table<T> table() {
 
 }  // namespace
 
+#define QUOTED(name) #name
+#define NAME_OF(name) QUOTED(name)
+
 namespace scaledgd {
 namespace INSTRUCTIONS {
-Kernels kernels() { return {table<double>(), table<float>(), BYTES}; }
+Kernels kernels() { return {table<double>(), table<float>(), BYTES, NAME_OF(INSTRUCTIONS)}; }
 }  // namespace INSTRUCTIONS
 }  // namespace scaledgd

@@ -212,6 +212,7 @@ struct Kernels {
     Table<double> doubles;
     Table<float> floats;
     int64_t bytes;                                // of a vector
+    const char* instructions;                     // baseline, wide or widest
 };
 // Compiled once for every instruction set.
 namespace baseline { Kernels kernels(); }
