@@ -34,7 +34,7 @@ def show_versions() -> None:
     Python            ...
     """
     for what, value in _facts():
-        print(f"{what:<18}{value}")
+        print(f"{what:<20} {value}")
 
 
 def _facts() -> Iterator[tuple[str, str]]:

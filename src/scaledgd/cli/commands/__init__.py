@@ -66,7 +66,7 @@ def _app(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print the traceback of a failure; any command takes it.")
+        bool, typer.Option("--debug", help="Print the traceback of a failure; all commands do.")
     ] = False,
 ) -> None:
     if version and verbose:
