@@ -12,6 +12,7 @@ from ...estimators.plausible import ANY, Plausible
 from .. import fits
 from ..failures import Failure, listed
 from ..fitted import Cleaned, Fitted
+from ..formats import format_of
 from ..progress import progress_bar
 from ..readers.batches import TableReader
 from ..readers.dates import AUTO, NONE
@@ -405,6 +406,11 @@ def _notes(options: TableOptions, table: TableReader, found: Survey) -> list[str
         notes.append(
             f"the model was fitted to {found.fitted_rows:,} of {found.rows:,} rows and used to "
             "fill the others; --fit-rows changes the number"
+        )
+    if format_of(options.file).kind == "workbook" and format_of(options.out).kind == "excel":
+        notes.append(
+            f"{options.out} is a new workbook with the table alone: formats, formulas and other "
+            f"sheets of {options.file} are not copied"
         )
     dropped = dropped_columns(options.out, table, found)
     if dropped:
