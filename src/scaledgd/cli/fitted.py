@@ -55,9 +55,10 @@ class Accuracy:
 
     @property
     def r2(self) -> float:
-        truth = self.common(self.truth)
-        total = _rms(truth - truth.mean())
-        return 1 - (self.rmse / total) ** 2 if total > 0 else float(self.rmse == 0)
+        """The share of the squared error of column means that the fit removes."""
+        if not self.plain_rmse:
+            return float(self.rmse == 0)
+        return 1 - (self.rmse / self.plain_rmse) ** 2
 
     def of_column(self, j: int) -> tuple[int, float, float]:
         """Return the number of cells of a column, and the errors of the fit and of the mean."""

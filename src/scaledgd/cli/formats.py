@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .failures import Failure
 
-TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}
+TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ",", ".data": ","}
 """Suffixes of delimited text, with their usual delimiters."""
 KINDS = {
     **dict.fromkeys(TEXT, "text"),

@@ -27,6 +27,10 @@ DENSEST = 0.5
 LARGEST = 20_000_000
 """Number of entries above which holes are not examined."""
 
+MOST_OF_SLICE = 0.5
+"""Largest share of the observed entries of a slice of another mode that is held out: a column
+without an entry says nothing about any fit."""
+
 WIDEST = 0.2
 """Largest share of the observed entries that is held out."""
 
@@ -128,7 +132,23 @@ def _moved_holes(
                 rows = np.zeros(n, dtype=bool)
                 rows[order[inside]] = True
                 fresh = fresh & rows.reshape((n,) + (1,) * (holes.ndim - 1))
-            part |= fresh
+            part |= _thinned(fresh, part, seen, int(shifts[tried - 1]))
         taken |= part
         found.append(part)
     return found
+
+
+def _thinned(fresh: Array, part: Array, seen: Array, start: int) -> Array:
+    """Those of some fresh entries that leave other entries in every slice of the other modes.
+
+    Rows count from `start`, in all columns alike, so that what is missing together stays together.
+    """
+    n = len(seen)
+    flat = [x.reshape(n, -1) for x in (fresh, part, seen)]
+    room = MOST_OF_SLICE * flat[2].sum(axis=0) - flat[1].sum(axis=0)
+    if not np.any(flat[0].sum(axis=0) > room):
+        return fresh
+    order = (start + np.arange(n)) % n
+    kept = np.zeros_like(flat[0])
+    kept[order] = flat[0][order] & (np.cumsum(flat[0][order], axis=0) <= room)
+    return kept.reshape(fresh.shape)

@@ -42,6 +42,8 @@ IDENTIFIER = re.compile(
 """Usual names of columns of integers that are not measurements."""
 CODES = [sign * code for code in (99, 999, 9999, 99999, 999999, 99.9, 999.9) for sign in (-1, 1)]
 """Numbers that often stand for a missing value."""
+OFTEN = 5
+"""How often another number occurs in a column if it may stand for a missing value."""
 TIMELY = re.compile(r"(?i)(.*[\s_.-])?(date|day|time|timestamp|datetime|epoch|year)")
 """Usual names of columns of integers that stand for times."""
 
@@ -59,7 +61,7 @@ class Survey:
     passed_through : list of int
         Columns of text, a first column that numbers the rows, and columns of identifiers.
     empty : list of int
-        Numeric columns without any value, which stay empty.
+        Numeric columns without any value, which stay empty. Unnamed ones do not count.
     missing : integer array
         Number of missing cells of each used column; for a tensor, of each fibre along mode 0.
     integer : set of int
@@ -206,10 +208,11 @@ def refuse_long(table: TableReader, batch: Any) -> None:
 
 
 def codes_for_missing(values: Array) -> dict[float, int]:
-    """Return which numbers may mean missing, and how often they occur.
+    """Return which numbers may mean missing, and how often they occur outside the other values.
 
-    Such a number is one of `CODES`, occurs more than once, and is farther from all other values of
-    its column than these are from each other.
+    Such a number occurs more than once, and is farther from all other values of its column than
+    these are from each other. It is one of `CODES`, or the smallest or largest number of a column
+    in which it occurs at least `OFTEN` times, and in which other values vary.
 
     Examples
     --------
@@ -218,17 +221,36 @@ def codes_for_missing(values: Array) -> dict[float, int]:
     >>> codes_for_missing(np.array([[1.0, -999.0], [-999.0, 4.0], [2.0, 5.0]]))
     {-999.0: 2}
     """
-    is_code = np.isin(values, CODES)
-    others = ~is_code & ~np.isnan(values)
+    wanted = set(np.unique(values[np.isin(values, CODES)]).tolist())
+    for extreme, sign in ((np.fmin, 1), (np.fmax, -1)):
+        ends = extreme.reduce(values, axis=0, initial=sign * np.inf)
+        for j in np.flatnonzero(np.sum(values == ends, axis=0) >= OFTEN).tolist():
+            column = values[:, [j]]
+            if len(np.unique(column[~np.isnan(column)])) > OFTEN and _apart(column, ends[j]):
+                wanted.add(float(ends[j]))
+    counts = {code: int(_outside(values, code).sum()) for code in sorted(wanted)}
+    return {code: n for code, n in counts.items() if n > 1 and _apart(values, code)}
+
+
+def _apart(values: Array, code: float) -> bool:
+    """Whether a number is far outside the other values of a column."""
+    low, high = _range(values, code)
+    away = np.maximum(low - code, code - high)
+    there = np.any(values == code, axis=0)
+    return bool(np.any(there & np.isfinite(away) & (away > high - low)))
+
+
+def _outside(values: Array, code: float) -> Array:
+    """Where a number is, in columns whose other values are all above it, or all below it."""
+    low, high = _range(values, code)
+    return (values == code) & ((code < low) | (code > high))
+
+
+def _range(values: Array, code: float) -> tuple[Array, Array]:
+    """The smallest and the largest value of every column without a number and other codes."""
+    others = ~np.isnan(values) & (values != code) & ~np.isin(values, CODES)
     low = np.min(values, axis=0, initial=np.inf, where=others)
-    high = np.max(values, axis=0, initial=-np.inf, where=others)
-    rows, columns = np.nonzero(is_code)
-    found = values[rows, columns]
-    away = np.maximum(low[columns] - found, found - high[columns])
-    codes, counts = np.unique(
-        found[np.isfinite(away) & (away > (high - low)[columns])], return_counts=True
-    )
-    return {code: n for code, n in zip(codes.tolist(), counts.tolist(), strict=True) if n > 1}
+    return low, np.max(values, axis=0, initial=-np.inf, where=others)
 
 
 def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) -> Survey:
@@ -265,7 +287,7 @@ def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) ->
         (rows, len(used)),
         used,
         sorted(table.text_columns | index),
-        [j for j in numeric if not observed[j]],
+        [j for j in numeric if not observed[j] and table.names[j].strip()],
         rows - observed[used],
         complete | index - table.text_columns,
         fitted_rows,
