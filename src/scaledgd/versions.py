@@ -82,7 +82,7 @@ def _libraries() -> Iterator[tuple[str, str]]:
     import scipy.linalg  # noqa: F401  (it may bring a BLAS of its own)
     from threadpoolctl import threadpool_info
 
-    built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-overload,index]
+    built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
     yield "BLAS of NumPy", f"{built.get('name')} {built.get('version')}"
     for library in threadpool_info():
         if library["user_api"] in ("blas", "openmp"):

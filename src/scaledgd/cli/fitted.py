@@ -18,6 +18,8 @@ Array = Any
 
 ONE_DEVIATION = 0.6826894921370859
 """Probability that a normal variable is within one standard deviation of its mean."""
+FEW_COLUMNS = 4
+"""Number of columns of which one may have most of the variance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +114,17 @@ class Fitted:
         If columns are alike, errors in the units of the data say more, whatever the units of the
         fit.
         """
-        from ..estimators.units import unlike_columns
+        from ..estimators.units import column_units, unlike_columns
 
         if self.units is None or not self.units.scaled:
             return False
-        known = self.unlike
-        return unlike_columns(self.model._model.observations) if known is None else known
+        if self.unlike is not None:
+            return self.unlike
+        data = self.model._model.observations
+        squares = np.square(column_units(data).scale)
+        # a column of codes, say, whose errors would be all that a sum of squares says
+        dominated = len(squares) > FEW_COLUMNS and 2 * squares.max() > squares.sum()
+        return dominated or unlike_columns(data)
 
     @property
     def noise(self) -> float:
