@@ -27,9 +27,9 @@ DENSEST = 0.5
 LARGEST = 20_000_000
 """Number of entries above which holes are not examined."""
 
-MOST_OF_SLICE = 0.5
-"""Largest share of the observed entries of a slice of another mode that is held out: a column
-without an entry says nothing about any fit."""
+MOST_OF_COLUMN = 0.5
+"""Largest share of the observed entries of a column that is held out: without an entry, nothing is
+known about it."""
 
 WIDEST = 0.2
 """Largest share of the observed entries that is held out."""
@@ -139,16 +139,17 @@ def _moved_holes(
 
 
 def _thinned(fresh: Array, part: Array, seen: Array, start: int) -> Array:
-    """Those of some fresh entries that leave other entries in every slice of the other modes.
+    """Those of some fresh entries of a table that leave others in every column.
 
     Rows count from `start`, in all columns alike, so that what is missing together stays together.
+    Fibres of tensors may be missing as a whole.
     """
-    n = len(seen)
-    flat = [x.reshape(n, -1) for x in (fresh, part, seen)]
-    room = MOST_OF_SLICE * flat[2].sum(axis=0) - flat[1].sum(axis=0)
-    if not np.any(flat[0].sum(axis=0) > room):
+    if seen.ndim > 2:
         return fresh
-    order = (start + np.arange(n)) % n
-    kept = np.zeros_like(flat[0])
-    kept[order] = flat[0][order] & (np.cumsum(flat[0][order], axis=0) <= room)
-    return kept.reshape(fresh.shape)
+    room = MOST_OF_COLUMN * seen.sum(axis=0) - part.sum(axis=0)
+    if not np.any(fresh.sum(axis=0) > room):
+        return fresh
+    order = (start + np.arange(len(seen))) % len(seen)
+    kept = np.zeros_like(fresh)
+    kept[order] = fresh[order] & (np.cumsum(fresh[order], axis=0) <= room)
+    return kept

@@ -221,36 +221,28 @@ def codes_for_missing(values: Array) -> dict[float, int]:
     >>> codes_for_missing(np.array([[1.0, -999.0], [-999.0, 4.0], [2.0, 5.0]]))
     {-999.0: 2}
     """
-    wanted = set(np.unique(values[np.isin(values, CODES)]).tolist())
-    for extreme, sign in ((np.fmin, 1), (np.fmax, -1)):
-        ends = extreme.reduce(values, axis=0, initial=sign * np.inf)
-        for j in np.flatnonzero(np.sum(values == ends, axis=0) >= OFTEN).tolist():
-            column = values[:, [j]]
-            if len(np.unique(column[~np.isnan(column)])) > OFTEN and _apart(column, ends[j]):
-                wanted.add(float(ends[j]))
-    counts = {code: int(_outside(values, code).sum()) for code in sorted(wanted)}
-    return {code: n for code, n in counts.items() if n > 1 and _apart(values, code)}
-
-
-def _apart(values: Array, code: float) -> bool:
-    """Whether a number is far outside the other values of a column."""
-    low, high = _range(values, code)
-    away = np.maximum(low - code, code - high)
-    there = np.any(values == code, axis=0)
-    return bool(np.any(there & np.isfinite(away) & (away > high - low)))
-
-
-def _outside(values: Array, code: float) -> Array:
-    """Where a number is, in columns whose other values are all above it, or all below it."""
-    low, high = _range(values, code)
-    return (values == code) & ((code < low) | (code > high))
-
-
-def _range(values: Array, code: float) -> tuple[Array, Array]:
-    """The smallest and the largest value of every column without a number and other codes."""
-    others = ~np.isnan(values) & (values != code) & ~np.isin(values, CODES)
-    low = np.min(values, axis=0, initial=np.inf, where=others)
-    return low, np.max(values, axis=0, initial=-np.inf, where=others)
+    counts: dict[float, int] = {}
+    far: set[float] = set()
+    for column in values.T:
+        seen = column[~np.isnan(column)]
+        ends = {float(seen.min()), float(seen.max())} if len(seen) else set()
+        plain = seen
+        if not ends.isdisjoint(CODES):  # else a code would lie among the others
+            coded = np.isin(seen, CODES)
+            plain = seen[~coded]
+            ends = set(np.unique(seen[coded]).tolist())
+            ends |= {float(plain.min()), float(plain.max())} if len(plain) else set()
+        for code in ends:
+            others, count = plain[plain != code], int(np.sum(seen == code))
+            if not len(others) or (code not in CODES and count < OFTEN):
+                continue
+            low, high = others.min(), others.max()
+            away = max(low - code, code - high)
+            if away > 0:
+                counts[code] = counts.get(code, 0) + count
+            if away > high - low and (code in CODES or len(np.unique(others)) >= OFTEN):
+                far.add(code)
+    return {code: n for code, n in sorted(counts.items()) if n > 1 and code in far}
 
 
 def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) -> Survey:
