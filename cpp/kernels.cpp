@@ -1790,8 +1790,13 @@ template <class T> Table<T> table() {
 
 }  // namespace
 
+#define QUOTED(name) #name
+#define NAME_OF(name) QUOTED(name)
+
 namespace scaledgd {
 namespace INSTRUCTIONS {
-Kernels kernels() { return {table<double>(), table<float>(), conditionals, BYTES}; }
+Kernels kernels() {
+  return {table<double>(), table<float>(), conditionals, BYTES, NAME_OF(INSTRUCTIONS)};
+}
 }  // namespace INSTRUCTIONS
 }  // namespace scaledgd

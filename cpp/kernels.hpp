@@ -237,6 +237,7 @@ struct Kernels {
     Table<float> floats;
     void (*conditionals)(const Conditionals&, int64_t first, int64_t last);  // in the given order
     int64_t bytes;                                // of a vector
+    const char* instructions;                     // baseline, wide or widest
 };
 // Compiled once for every instruction set.
 namespace baseline { Kernels kernels(); }

@@ -1429,6 +1429,7 @@ NB_MODULE(_compiled, m) {
     m.def("distinct", distinct);
     m.def("parts", parts);
     m.def("fail_at", [](int64_t piece) { failing = piece; });
+    m.def("instructions", [] { return all().instructions; });
     m.def("get_num_threads", threads);
     m.def("set_num_threads", [](int n) { limit = n; });
     m.def("conditional_rows", conditional_rows, nb::arg().noconvert(), nb::arg().noconvert(), nb::arg().noconvert(),

@@ -57,7 +57,12 @@ PURE = (
 collect_ignore = []
 if not all(map(importlib.util.find_spec, ("pandas", "pyarrow", "typer"))):
     # they need scaledgd[cli]
-    collect_ignore += ["test_cli.py", "test_cli_people.py", "test_commands.py"]
+    collect_ignore += [
+        "test_cli.py",
+        "test_cli_people.py",
+        "test_cli_workbooks.py",
+        "test_commands.py",
+    ]
 
 
 def pytest_collection_modifyitems(items):

@@ -943,16 +943,33 @@ def test_a_full_disk_leaves_nothing(run, monkeypatch):
     assert os.listdir() == ["in.csv"]
 
 
-def test_an_unexpected_failure_is_one_line_too(run, monkeypatch):
+def test_an_unexpected_failure_is_one_line_that_says_how_to_see_more(run, monkeypatch):
     def broken(*args):
         raise RuntimeError("two\nlines")
 
     monkeypatch.setattr(fits, "complete", broken)
     np.save("in.npy", low_rank()[1])
-    code, out, err = run("complete", "in.npy", "-o", "out.npy")
+    command = ("complete", "in.npy", "-o", "out.npy")
+    code, out, err = run(*command)
     assert (code, out) == (1, "")
-    assert err == "scaledgd: error: unexpected failure: RuntimeError: two lines\n"
+    line = "scaledgd: error: unexpected failure: RuntimeError: two lines"
+    assert err == f"{line} (--debug or SCALEDGD_TRACEBACK=1 prints the traceback)\n"
     assert os.listdir() == ["in.npy"]
+    monkeypatch.setenv("SCALEDGD_TRACEBACK", "0")
+    assert run(*command)[2] == err
+    for args in (("--debug", *command), (*command, "--debug")):
+        code, out, err = run(*args)
+        assert (code, out) == (1, "")
+        assert err.startswith("Traceback (most recent call last)")
+        assert "in broken" in err
+        assert err.endswith(f"RuntimeError: two\nlines\n{line}\n")
+    monkeypatch.setenv("SCALEDGD_TRACEBACK", "1")
+    assert run(*command)[2] == err
+    # for errors with advice, too: where they are raised may say more
+    code, _, err = run("complete", "mistyped.csv", "-o", "out.csv")
+    assert code == 2
+    assert err.startswith("Traceback (most recent call last)")
+    assert err.splitlines()[-1].startswith("scaledgd: error: there is no file mistyped.csv")
 
 
 def test_help_version_and_usage(run):
@@ -985,6 +1002,9 @@ def test_help_version_and_usage(run):
         "--json",
     }
     assert run("--version")[1].startswith("scaledgd 0")
+    code, out, _ = run("--version", "--verbose")
+    assert code == 0
+    assert {"numpy", "kernels", "openpyxl"} <= {line.split()[0] for line in out.splitlines()}
     for args in (("compleet",), ("complete",)):
         code, _, err = run(*args)
         assert code == 2

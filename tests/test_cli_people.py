@@ -323,7 +323,7 @@ BAD = {
         "in.txt", "\n".join("   ".join(r) for r in [list("abc"), *cells(X[:, :3])]) + "\n", (),
         ["runs of spaces", "tr -s"],
     ),
-    "an old workbook": ("in.xls", b"\xd0\xcf\x11\xe0", (), [".xlsx or .csv"]),
+    "an old workbook": ("in.xls", b"\xd0\xcf\x11\xe0", (), ["cannot be read", "as .xlsx"]),
     "a web page": ("in.xlsx", b"<html><table></table></html>", (), ["not an Excel workbook"]),
     "a remark below": (
         "in.csv", plain() + "\nSource: our lab\n", (), ["line 33 has 1 cell", "remove it"]
@@ -390,7 +390,7 @@ BAD = {
         ["'s1' is the only column of numbers, besides 's0', which is passed through"],
     ),
     "both marks": ("in.csv", plain(), ("--delimiter", ",", "--decimal", ","), ["same character"]),
-    "sheet of a text": ("in.csv", plain(), ("--sheet", "one"), ["Excel workbooks only"]),
+    "sheet of a text": ("in.csv", plain(), ("--sheet", "one"), ["workbooks only"]),
     "no such index": ("in.csv", plain(), ("--index", "who"), ["no column 'who'"]),
 }  # fmt: skip
 
@@ -604,7 +604,7 @@ def test_sheets_are_chosen_and_written_as_other_formats(fine, run, openpyxl):
     assert "no sheet 'third'; it has 'readings', 'notes', 'second'" in err
     write("text.csv", plain())
     fine("complete", "text.csv", "-o", "new.xlsx", *QUICK)
-    made = pd.read_excel("new.xlsx")
+    made = pd.read_excel("new.xlsx", engine="openpyxl")
     assert list(made.columns) == [f"s{j}" for j in range(6)]
     assert np.array_equal(made.to_numpy()[~np.isnan(Y)], Y[~np.isnan(Y)])
     assert made.notna().all().all()
@@ -806,3 +806,125 @@ def test_all_columns_are_judged():
     assert counts.min() > 10
     for i in known.coordinates:
         assert np.bincount(i[~hidden]).min() > 0
+
+
+# ---- files of UCI, as they are published
+
+
+def air(rows=240, ends=114):
+    """AirQualityUCI.csv in small: hourly readings, and where they are lost."""
+    rng = np.random.default_rng(0)
+    names = (
+        "Date;Time;CO(GT);PT08.S1(CO);NMHC(GT);C6H6(GT);PT08.S2(NMHC);NOx(GT);PT08.S3(NOx);"
+        "NO2(GT);PT08.S4(NO2);PT08.S5(O3);T;RH;AH;;"
+    )
+    level = np.array([2.1, 1100, 220, 10, 940, 250, 830, 113, 1450, 1020, 18, 49, 1.0])
+    spread = np.array([0.5, 200, 70, 3, 250, 70, 250, 30, 340, 300, 5, 10, 0.3])
+    places = [1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 4]
+    day = 2 * np.pi * np.arange(rows) / 24
+    both = np.stack([np.sin(day), np.cos(day)], axis=1)
+    X = level + spread * (
+        both @ rng.uniform(-1, 1, (2, 13)) + 0.1 * rng.standard_normal((rows, 13))
+    )
+    lost = rng.random(X.shape) < 0.04
+    lost[:, 2] = rng.random(rows) < 0.9
+    text = [names]
+    first = datetime.datetime(2004, 3, 10, 18)
+    for i in range(rows):
+        when = first + datetime.timedelta(hours=i)
+        readings = [
+            "-200" if gone else f"{x:.{n}f}".replace(".", ",")
+            for x, n, gone in zip(X[i], places, lost[i], strict=True)
+        ]
+        text.append(";".join([when.strftime("%d/%m/%Y;%H.%M.%S"), *readings, "", ""]))
+    return "\r\n".join([*text, *[";" * 16] * ends, ""]), lost
+
+
+def test_a_number_that_may_mean_missing_is_offered_first(run):
+    text, lost = air()
+    run()  # its folder
+    write("AirQualityUCI.csv", text)
+    code, _, err = run("complete", "AirQualityUCI.csv", "-o", "out.csv")
+    assert code == 2
+    assert f"-200 occurs {lost.sum()} times" in err
+    assert err.endswith("use --missing -200\n")
+
+
+def test_unnamed_columns_without_values_are_no_columns(fine, run):
+    text, lost = air()
+    run()
+    write("in.csv", text)
+    options = ("--missing", -200, "--hold-out", 0, "--rank", 2, "--smooth", "none")
+    facts = fine("complete", "in.csv", "-o", "out.csv", *options)
+    assert facts["shape"] == [240, 13]
+    assert facts["missing"] == lost.sum()
+    assert facts["date"] == "Date"
+    assert facts["left_empty"] == []
+    with open("out.csv", newline="") as f:
+        filled = f.read()
+    for old, new in zip(text.split("\r\n"), filled.split("\r\n"), strict=True):
+        for a, b in zip(old.split(";"), new.split(";"), strict=True):
+            assert (a == b) == (a != "-200")
+    fine("complete", "in.csv", "-o", "out.parquet", *options)
+    assert list(pd.read_parquet("out.parquet").columns) == text.split(";;")[0].split(";")
+
+
+@pytest.mark.parametrize("code", [-200.0, 7777.0])
+def test_numbers_that_may_mean_missing(fine, code):
+    """Only numbers that are far from all others of a column in which others vary."""
+    rng = np.random.default_rng(0)
+    T = np.round(20 + rng.standard_normal((60, 4)), 2)
+    T[rng.random(T.shape) < 0.1] = np.nan
+    T[:12, 1] = code
+    T[:, 3] = np.where(np.arange(60) < 20, 0.0, 1.0)  # two values are no code
+    T[3, 0] = 5000.0  # once is an error, not a code
+    pd.DataFrame(T, columns=list("abcd")).to_csv("in.csv", index=False)
+    warnings = fine("complete", "in.csv", "-o", "out.csv", *QUICK)["warnings"]
+    (said,) = [text for text in warnings if "--missing" in text]
+    assert said == warnings[0]
+    assert said.startswith(f"{code:g} occurs 12 times, far from all other values")
+
+
+def communities(rows=300, columns=60, block=20, seed=0):
+    """communities.data in small: no header, codes, a name, and a block that most rows lack."""
+    rng = np.random.default_rng(seed)
+    parts = rng.standard_normal((rows, 4)), rng.standard_normal((4, columns))
+    C = np.clip(0.5 + 0.1 * parts[0] @ parts[1] + 0.05 * rng.standard_normal((rows, columns)), 0, 1)
+    text = []
+    for i in range(rows):
+        readings = [f"{x:.2f}" for x in C[i]]
+        if i % 6:
+            readings[-block:] = ["?"] * block
+        state, county = str(rng.integers(1, 57)), str(rng.integers(1, 800))
+        text.append(",".join([state, county if i % 2 else "?", f"Town{i}city", *readings]))
+    return "\n".join(text) + "\n"
+
+
+def test_what_is_said_of_a_fit_agrees_with_itself(fine, run):
+    run()
+    write("communities.data", communities())
+    facts = fine("complete", "communities.data", "-o", "out.csv")
+    held = facts["held_out"]
+    assert facts["rank"] > 0
+    assert held["rmse"] < held["rmse_of_column_means"]
+    assert held["r2"] == pytest.approx(1 - (held["rmse"] / held["rmse_of_column_means"]) ** 2)
+    assert not any("auto" in text for text in facts["warnings"])
+
+
+def test_advice_names_the_options_that_were_given(fine):
+    rng = np.random.default_rng(0)
+    T = 5 + rng.standard_normal((60, 12))
+    T[rng.random(T.shape) < 0.2] = np.nan
+    pd.DataFrame(T).to_csv("in.csv", index=False)
+    options = ("--rank", 6, "--center", "none")
+    facts = fine("complete", "in.csv", "-o", "out.csv", *options)
+    (said,) = [text for text in facts["warnings"] if text.startswith("column means predict")]
+    assert said.endswith("do not rely on it; leave out --rank and --center")
+    assert facts["held_out"]["r2"] < 0
+    assert facts["held_out"]["rmse"] > facts["held_out"]["rmse_of_column_means"]
+
+
+def test_advice_can_be_pasted_into_a_shell(run):
+    run()
+    write("two words.csv", "a  b  c\n" + "1  2  3\n" * 5)
+    assert "< 'two words.csv' > new.csv" in run("complete", "two words.csv", "-o", "out.csv")[2]

@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+import platform
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import smoke
 
@@ -114,6 +116,41 @@ def test_every_public_name_is_there():
         assert getattr(sg, name).__name__.split(".")[-1] == name
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = sg.nothing
+
+
+def test_versions_say_what_a_fit_runs_on(capsys, monkeypatch):
+    monkeypatch.setenv("SCALEDGD_NUM_THREADS", "2")
+    sg.show_versions()
+    found = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert found["scaledgd"] == sg.__version__
+    assert found["numpy"] == np.__version__
+    assert found["SCALEDGD_NUM_THREADS"] == "2"
+    assert "of NumPy" in found["BLAS"]
+    form = (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text(encoding="utf-8")
+    assert "scaledgd.show_versions()" in form
+
+
+@pytest.mark.parametrize(("most", "name"), [("baseline", "baseline"), ("wide", "AVX2")])
+def test_versions_name_the_instruction_set(monkeypatch, most, name):
+    pytest.importorskip("scaledgd.kernels._compiled", reason="the kernels are not compiled")
+    monkeypatch.setenv("SCALEDGD_INSTRUCTIONS", most)
+    monkeypatch.setenv("SCALEDGD_NUM_THREADS", "3")
+    done = run(sys.executable, "-c", "import scaledgd; scaledgd.show_versions()")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("kernels")]
+    if platform.machine() not in ("x86_64", "AMD64"):
+        name = "baseline"  # nothing else is compiled there
+    assert line.split(maxsplit=1)[1] == f"compiled, using {name} instructions and 3 threads"
+
+
+def test_versions_say_that_kernels_are_missing():
+    code = (
+        "import sys; sys.modules['scaledgd.kernels._compiled'] = None; "
+        "import scaledgd; scaledgd.show_versions()"
+    )
+    done = run(sys.executable, "-W", "error", "-c", code)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("kernels")]
+    assert "not compiled (" in line
+    assert "GCC or Clang" in line
 
 
 def test_the_conda_recipe_needs_what_the_package_needs():

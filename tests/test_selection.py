@@ -324,3 +324,15 @@ def test_the_rank_curve_of_a_tensor():
     )
     assert curve.chosen == (2, 2, 2)
     assert curve.ranks == [(1, 1, 1), (2, 2, 2)]
+
+
+def test_columns_that_most_rows_lack_together_keep_entries_to_fit():
+    """Else all entries of the block are held out, and every candidate predicts them as badly."""
+    rng = np.random.default_rng(0)
+    X = 1 + rng.standard_normal((300, 4)) @ rng.standard_normal((4, 60))
+    X += 0.1 * rng.standard_normal(X.shape)
+    holes = np.zeros(X.shape, dtype=bool)
+    holes[np.arange(300) % 6 > 0, -20:] = True
+    model = sg.MatrixCompletion(random_state=0).fit(np.where(holes, np.nan, X))
+    errors = (model.reconstruct() - X)[holes]
+    assert np.sqrt(np.mean(errors**2)) < 0.15  # the noise is 0.1, and column means are 2 off

@@ -120,6 +120,21 @@ def test_offsets_in_place_of_a_fit_that_means_beat():
         assert model.diagnostics_
 
 
+def test_advice_never_asks_for_what_is_set():
+    rng = np.random.default_rng(0)
+    X = 5 + rng.standard_normal((60, 12))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    for given, advice in (
+        ({"non_negative": True}, "observe more entries, or leave out rows and columns with few"),
+        ({"center": "none"}, 'set center to "auto"'),
+        ({"center": "none", "rank": 6, "scale": "none"}, 'set rank, center and scale to "auto"'),
+    ):
+        with pytest.warns(DataWarning, match="column means predict"):
+            model = sg.MatrixCompletion(random_state=0, **given).fit(X)
+        (said,) = [text for text in model.diagnostics_ if text.startswith("column means")]
+        assert said.endswith(f": do not rely on it; {advice}")
+
+
 @pytest.mark.filterwarnings("ignore:not converged")
 def test_a_penalised_fit_is_doubted():
     rng = np.random.default_rng(0)

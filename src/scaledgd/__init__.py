@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .stopping import Stop, gradient_norm, loss_change, time_limit
     from .thresholds import median_threshold, thresholds
     from .variational import Posterior, Variational, joint
+    from .versions import show_versions
 
 __version__ = "0.2.0.dev0"
 
@@ -129,6 +130,7 @@ __all__ = [
     "polyak",
     "rank_curve",
     "scorer",
+    "show_versions",
     "small_random",
     "solve",
     "spectral",
@@ -139,6 +141,7 @@ __all__ = [
 
 _MODULES = ("datasets", "metrics")
 _ROOMS = (
+    "versions",
     "factors",
     "operators",
     "losses",

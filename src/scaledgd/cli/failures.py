@@ -27,10 +27,14 @@ def shown(text: object, most: int = 40) -> str:
     return f"'{plain if len(plain) <= most else plain[: most - 1] + '…'}'"
 
 
-REWORDED = (
+REWORDED: tuple[tuple[str, Any], ...] = (
     (r"; raise max_(iter|time).*", "; the estimates may be rough"),
     (r"made max_iter=(\d+) updates", r"made \1 updates"),
     (r'set (center|scale)="(\w+)"', r"use --\1 \2"),
+    (
+        r'set ((?:rank|center|scale)[\w, ]*) to "auto"',
+        lambda found: "leave out " + re.sub(r"rank|center|scale", r"--\g<0>", found[1]),
+    ),
     (r"use predict_entries\(index\) for the entries you need", "use --predict for some of them"),
     (r"; number only those that have an entry, .*", "; renumber the rows or columns"),
     (r"divide (X|values) by a constant", "use another unit"),

@@ -18,6 +18,8 @@ Array = Any
 
 ONE_DEVIATION = 0.6826894921370859
 """Probability that a normal variable is within one standard deviation of its mean."""
+FEW_COLUMNS = 4
+"""Number of columns of which one may have most of the variance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +57,10 @@ class Accuracy:
 
     @property
     def r2(self) -> float:
-        truth = self.common(self.truth)
-        total = _rms(truth - truth.mean())
-        return 1 - (self.rmse / total) ** 2 if total > 0 else float(self.rmse == 0)
+        """The share of the squared error of column means that the fit removes."""
+        if not self.plain_rmse:
+            return float(self.rmse == 0)
+        return 1 - (self.rmse / self.plain_rmse) ** 2
 
     def of_column(self, j: int) -> tuple[int, float, float]:
         """Return the number of cells of a column, and the errors of the fit and of the mean."""
@@ -111,12 +114,17 @@ class Fitted:
         If columns are alike, errors in the units of the data say more, whatever the units of the
         fit.
         """
-        from ..estimators.units import unlike_columns
+        from ..estimators.units import column_units, unlike_columns
 
         if self.units is None or not self.units.scaled:
             return False
-        known = self.unlike
-        return unlike_columns(self.model._model.observations) if known is None else known
+        if self.unlike is not None:
+            return self.unlike
+        data = self.model._model.observations
+        squares = np.square(column_units(data).scale)
+        # a column of codes, say, whose errors would be all that a sum of squares says
+        dominated = len(squares) > FEW_COLUMNS and 2 * squares.max() > squares.sum()
+        return dominated or unlike_columns(data)
 
     @property
     def noise(self) -> float:

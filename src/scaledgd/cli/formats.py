@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .failures import Failure
 
-TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}
+TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ",", ".data": ","}
 """Suffixes of delimited text, with their usual delimiters."""
 KINDS = {
     **dict.fromkeys(TEXT, "text"),
@@ -19,9 +19,10 @@ KINDS = {
     ".npz": "npz",
     ".mtx": "mtx",
     ".xlsx": "excel",
+    **dict.fromkeys((".xls", ".xlsb", ".xlsm", ".ods"), "workbook"),
 }
-OTHER_TABLES = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
-"""Suffixes of other spreadsheets."""
+BOOKS = ("excel", "workbook")
+"""Formats of spreadsheets; those other than .xlsx are read, but not written."""
 ARRAYS = ("npy", "npz", "mtx")
 """Formats that hold numbers only, without column names."""
 
@@ -54,7 +55,7 @@ def format_of(path: Path) -> Format:
     zipped = suffixes[-1:] == [".gz"]
     suffix = (suffixes[:-1] if zipped else suffixes)[-1:]
     kind = KINDS.get(suffix[0]) if suffix else None
-    if suffix and suffix[0] in OTHER_TABLES:
+    if suffix == [".numbers"]:
         raise Failure(f"{path} is another kind of spreadsheet; save it as .xlsx or .csv")
     if kind is None or (zipped and kind not in ("text", "mtx")):
         raise Failure(

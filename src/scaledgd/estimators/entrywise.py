@@ -35,7 +35,7 @@ from .reading import Kind, check_memory
 from .recognition import in_common, remembered, some_of_each_row
 from .steadiness import Part, reproduces, unsteady
 from .uncertainty import check_level, normal_numbers
-from .vouching import ADVICE, FEWEST, OFFSETS, against, unfinished
+from .vouching import ADVICE, FEWEST, OFFSETS, advised, against, unfinished
 
 Array = Any
 
@@ -124,7 +124,7 @@ class EntrywiseEstimator(LowRankEstimator):
         if none or doubt == OFFSETS:
             found.append("the data do not support a low-rank part: the estimate is offsets only")
         if doubt in ADVICE:
-            found.append(f"{doubt}: {ADVICE[doubt]}")
+            found.append(f"{doubt}: {advised(doubt, self)}")
         found += unjudged(self) + far_outside(self) + negative_entries(self)
         rejected = too_many_rejected(self) if self._outliers() == "auto" else ""
         if rejected:

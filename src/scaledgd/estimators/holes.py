@@ -27,6 +27,10 @@ DENSEST = 0.5
 LARGEST = 20_000_000
 """Number of entries above which holes are not examined."""
 
+MOST_OF_COLUMN = 0.5
+"""Largest share of the observed entries of a column that is held out: without an entry, nothing is
+known about it."""
+
 WIDEST = 0.2
 """Largest share of the observed entries that is held out."""
 
@@ -128,7 +132,24 @@ def moved_holes(
                 rows = np.zeros(n, dtype=bool)
                 rows[order[inside]] = True
                 fresh = fresh & rows.reshape((n,) + (1,) * (holes.ndim - 1))
-            part |= fresh
+            part |= _thinned(fresh, part, seen, int(shifts[tried - 1]))
         taken |= part
         found.append(part)
     return found
+
+
+def _thinned(fresh: Array, part: Array, seen: Array, start: int) -> Array:
+    """Those of some fresh entries of a table that leave others in every column.
+
+    Rows count from `start`, in all columns alike, so that what is missing together stays together.
+    Fibres of tensors may be missing as a whole.
+    """
+    if seen.ndim > 2:
+        return fresh
+    room = MOST_OF_COLUMN * seen.sum(axis=0) - part.sum(axis=0)
+    if not np.any(fresh.sum(axis=0) > room):
+        return fresh
+    order = (start + np.arange(len(seen))) % len(seen)
+    kept = np.zeros_like(fresh)
+    kept[order] = fresh[order] & (np.cumsum(fresh[order], axis=0) <= room)
+    return kept

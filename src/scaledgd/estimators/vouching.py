@@ -37,12 +37,15 @@ MEDIANS = "medians predict held-out entries better"
 """What it says about medians that replace a fit."""
 
 ADVICE = {
-    DOUBT: 'do not rely on it; set rank, center and scale to "auto"',
+    DOUBT: "do not rely on it",
     UNPROVEN: "there may be too few entries for it, or too much noise",
     UNCHECKED: "raise max_time",
     UNSTEADY: "do not rely on them; lower the rank, or observe more",
 }
 """Objections to a fit that is returned nevertheless, and what to do about them."""
+
+MORE = "observe more entries, or leave out rows and columns with few"
+"""What to do about a fit that chose everything and is worse than column means."""
 
 OBJECTIONS = (*ADVICE, OFFSETS, MEANS, MEDIANS)
 """All objections; the last three replace the fit."""
@@ -58,6 +61,19 @@ EVIDENCE = 2.0
 
 SEVERAL = 600
 """Smallest number of held-out entries."""
+
+
+def advised(doubt: str, model: Any) -> str:
+    """Return what to do about an objection, without what a fitted model was asked to do."""
+    if doubt == DOUBT:
+        given = [name for name in ("rank", "center", "scale") if _is_given(model, name)]
+        names = " and ".join([", ".join(given[:-1])] * (len(given) > 1) + given[-1:])
+        return f'{ADVICE[doubt]}; set {names} to "auto"' if given else f"{ADVICE[doubt]}; {MORE}"
+    return ADVICE[doubt]
+
+
+def _is_given(model: Any, name: str) -> bool:
+    return str(getattr(model, name, "auto")) != "auto"
 
 
 def unfinished(trail: Trail) -> bool:

@@ -15,7 +15,8 @@ EXIT_CODES = (
     "Exit codes: 0 done (a fit that did not converge gives a warning); 1 unexpected failure; 2 bad "
     "input or options, nothing written; 3 (clean) errors could not be told from the rest, and no "
     "cell was marked as an outlier; 130 interrupted. Errors are one line on stderr, beginning "
-    "with 'scaledgd: error: '."
+    "with 'scaledgd: error: '; --debug, or SCALEDGD_TRACEBACK=1 in the environment, prints the "
+    "traceback before it."
 )
 REPRODUCE_EXIT_CODES = (
     "Exit codes: 0 every claim holds; 1 some do not, or an unexpected failure; 2 bad options; 130 "
@@ -57,7 +58,22 @@ Chlorine = Annotated[
 def _app(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            help="With --version: also those of all packages, and how the kernels were compiled.",
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of a failure; all commands do.")
+    ] = False,
 ) -> None:
+    if version and verbose:
+        from ...versions import show_versions
+
+        show_versions()
+        raise typer.Exit
     if version:
         from ... import __version__
 

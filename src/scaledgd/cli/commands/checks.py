@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..failures import Failure
-from ..formats import format_of
+from ..formats import BOOKS, format_of
 from ..readers.files import check_readable
 from ..writers.files import check_output
 from .options import TableOptions
+
+NEEDED = {
+    "excel": ("openpyxl", "defusedxml"),
+    "workbook": ("openpyxl", "defusedxml", "python_calamine"),
+}
+"""Packages that workbooks need; openpyxl refuses hostile XML only if defusedxml is there."""
 
 
 def check_table_options(options: TableOptions) -> None:
@@ -26,6 +32,7 @@ def check_table_options(options: TableOptions) -> None:
         )
         if path is not None
     ]
+    _check_same_workbook(options)
     for option, path in given:
         check_output(option, path, inputs, options.force)
     check_workbook(options)
@@ -55,18 +62,33 @@ def _check_long_options(options: TableOptions) -> None:
                 raise Failure(f"{option} applies to tables, not to long files")
 
 
+def _check_same_workbook(options: TableOptions) -> None:
+    """Fail if a workbook would be replaced by a copy without its charts and the like."""
+    from ..writers.workbook_parts import check_not_itself
+
+    if options.is_long or options.force or format_of(options.file).kind != "excel":
+        return
+    if options.out.exists() and options.out.samefile(options.file):
+        check_not_itself(options.file, options.out)
+
+
 def check_workbook(options: TableOptions) -> None:
-    """Fail if a workbook is read or written without openpyxl, or --sheet does not apply."""
+    """Fail if a workbook cannot be read or written, or --sheet does not apply."""
     from importlib.util import find_spec
 
     files = [path for path in (options.file, options.out, options.predict) if path is not None]
-    if options.sheet is not None and format_of(options.file).kind != "excel":
-        raise Failure("--sheet applies to Excel workbooks only")
-    books = [path for path in files if format_of(path).kind == "excel"]
-    if books and find_spec("openpyxl") is None:
-        raise Failure(
-            f'{books[0]} is an Excel workbook, which needs openpyxl: pip install "scaledgd[cli]"'
-        )
+    if options.sheet is not None and format_of(options.file).kind not in BOOKS:
+        raise Failure("--sheet applies to workbooks only")
+    outputs = {"-o": options.out, "--outliers": options.outliers}
+    for option, path in outputs.items():
+        if path is not None and format_of(path).kind == "workbook":
+            raise Failure(f"{option} {path}: such workbooks are only read; write .xlsx or .csv")
+    for path in files:
+        for needed in NEEDED.get(format_of(path).kind, ()):
+            if find_spec(needed) is None:
+                raise Failure(
+                    f'{path} is a workbook, which needs {needed}: pip install "scaledgd[cli]"'
+                )
 
 
 def check_chlorine(path: Path | None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hi
 import typer
 
 from ..failures import Failure, within
-from ..formats import ARRAYS, format_of
+from ..formats import ARRAYS, BOOKS, format_of
 
 if TYPE_CHECKING:
     from ..fits import Settings
@@ -120,8 +120,8 @@ class TableOptions:
     file: Annotated[
         Path,
         typer.Argument(
-            help="CSV or TSV (also .gz), Excel (.xlsx), Parquet, Feather, NPY, NPZ or Matrix "
-            "Market, by suffix.",
+            help="CSV or TSV (also .gz), a workbook (.xlsx, .xls, .xlsb, .xlsm, .ods), Parquet, "
+            "Feather, NPY, NPZ or Matrix Market, by suffix.",
             metavar="FILE",
             show_default=False,
         ),
@@ -284,7 +284,7 @@ class TableOptions:
     sheet: Annotated[
         str | None,
         typer.Option(
-            help="The sheet of an Excel workbook; by default the first that is not empty.",
+            help="The sheet of a workbook; by default the first that is not empty.",
             metavar="NAME",
         ),
     ] = None
@@ -402,7 +402,7 @@ class TableOptions:
         form = format_of(self.out)
         stem = self.out.name.removesuffix(".gz")
         stem = stem[: len(stem) - len(form.suffix)]
-        suffix = ".csv" if form.kind in (*ARRAYS, "excel") else form.suffix
+        suffix = ".csv" if form.kind in (*ARRAYS, *BOOKS) else form.suffix
         return self.out.with_name(f"{stem}.interval{suffix}")
 
     def settings(self) -> Settings:

@@ -68,8 +68,8 @@ class Summary:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings of the fit and of the command."""
-        return [*self.fitted.warnings, *self.notes]
+        """Warnings of the command and of the fit, which may follow from what the data hold."""
+        return [*self.notes, *self.fitted.warnings]
 
     def facts(self, seconds: float) -> dict[str, Any]:
         """Return everything that ``--json`` prints."""

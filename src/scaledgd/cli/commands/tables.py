@@ -12,6 +12,7 @@ from ...estimators.plausible import ANY, Plausible
 from .. import fits
 from ..failures import Failure, listed
 from ..fitted import Cleaned, Fitted
+from ..formats import format_of
 from ..progress import progress_bar
 from ..readers.batches import TableReader
 from ..readers.dates import AUTO, NONE
@@ -115,7 +116,8 @@ def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[
         advice = table.hint() or "give a table with at least two columns of numbers"
         rest = f", besides {listed(text)}, which is passed through" if len(text) == 1 else ""
         raise Failure(f"{options.file}: {only} is the only column of numbers{rest}; {advice}")
-    if not missing and not options.robust and empty:
+    codes = " and ".join(_said_of_codes(found))
+    if not missing and not options.robust and empty and not codes:
         raise Failure(
             f"{options.file}: only columns without any value have missing cells ({listed(empty)}), "
             "and nothing in the table says what they could be; give more rows, or drop the columns"
@@ -123,7 +125,7 @@ def _counted(options: TableOptions, table: TableReader, found: Survey) -> tuple[
     if not missing and not options.robust:
         raise Failure(
             f"{options.file}: nothing is missing, so there is nothing to fill; "
-            + (" and ".join(_said_of_codes(found)) or table.missing_hint)
+            + (codes or table.missing_hint)
         )
     return observed, missing
 
@@ -395,9 +397,8 @@ def _said_of_codes(found: Survey) -> list[str]:
 
 
 def _notes(options: TableOptions, table: TableReader, found: Survey) -> list[str]:
-    notes = [*found.notes, *([] if options.robust else _said_of_codes(found))]
-    # a delimiter at the end of every line makes a column without a name
-    names = [table.names[j] for j in found.empty if table.names[j].strip()]
+    notes = [*([] if options.robust else _said_of_codes(found)), *found.notes]
+    names = [table.names[j] for j in found.empty]
     if names:
         columns, stay = ("columns", "stay") if len(names) > 1 else ("column", "stays")
         notes.append(f"the {columns} {listed(names)} had no value and {stay} empty")
@@ -405,6 +406,11 @@ def _notes(options: TableOptions, table: TableReader, found: Survey) -> list[str
         notes.append(
             f"the model was fitted to {found.fitted_rows:,} of {found.rows:,} rows and used to "
             "fill the others; --fit-rows changes the number"
+        )
+    if format_of(options.file).kind == "workbook" and format_of(options.out).kind == "excel":
+        notes.append(
+            f"{options.out} is a new workbook with the table alone: formats, formulas and other "
+            f"sheets of {options.file} are not copied"
         )
     dropped = dropped_columns(options.out, table, found)
     if dropped:

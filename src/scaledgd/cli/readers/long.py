@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..failures import Failure, shown
-from ..formats import format_of
+from ..formats import BOOKS, format_of
 from .arrays import read_matrix_market
 from .arrow import ArrowTable, column_floats
 from .batches import Progress
@@ -152,15 +152,15 @@ def open_long(
         Columns of row names, column names and values, by name or position from 1.
     dialect : Dialect
     sheet : str, optional
-        Which sheet of an Excel workbook.
+        Which sheet of a workbook.
     """
     form, data = format_of(path), None
-    if form.kind == "excel":
+    if form.kind in BOOKS:
         from .excel import as_text, read_sheet
 
         dialect = replace(dialect, delimiter=",", decimal=dialect.decimal or ".")
         data = as_text(read_sheet(path, sheet), dialect.decimal)
-    if form.kind in ("text", "excel"):
+    if form.kind in ("text", *BOOKS):
         text = TextFile(path, replace(dialect, header=dialect.header is not False), data)
         i, j, k = (find_column(wanted, text.names, path, text.hint) for wanted in columns)
         if dialect.header is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..failures import Failure
-from ..formats import ARRAYS, format_of
+from ..formats import ARRAYS, BOOKS, format_of
 from .arrays import ArrayTable
 from .arrow import ArrowTable
 from .batches import TableReader
@@ -38,7 +38,7 @@ def open_table(
     index : str, optional
         The column that names the rows, by name or position from 1.
     sheet : str, optional
-        Which sheet of an Excel workbook.
+        Which sheet of a workbook.
     """
     kind = format_of(path).kind
     # times and names are passed through, also if they are numbers
@@ -47,7 +47,7 @@ def open_table(
         raise Failure("--array applies to NPZ files only")
     if kind == "text":
         return TextTable(path, dialect, passed)
-    if kind == "excel":
+    if kind in BOOKS:
         from .excel import ExcelTable
 
         return ExcelTable(path, dialect, passed, sheet)

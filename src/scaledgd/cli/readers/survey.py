@@ -42,6 +42,8 @@ IDENTIFIER = re.compile(
 """Usual names of columns of integers that are not measurements."""
 CODES = [sign * code for code in (99, 999, 9999, 99999, 999999, 99.9, 999.9) for sign in (-1, 1)]
 """Numbers that often stand for a missing value."""
+OFTEN = 5
+"""How often another number occurs in a column if it may stand for a missing value."""
 TIMELY = re.compile(r"(?i)(.*[\s_.-])?(date|day|time|timestamp|datetime|epoch|year)")
 """Usual names of columns of integers that stand for times."""
 
@@ -59,7 +61,7 @@ class Survey:
     passed_through : list of int
         Columns of text, a first column that numbers the rows, and columns of identifiers.
     empty : list of int
-        Numeric columns without any value, which stay empty.
+        Numeric columns without any value, which stay empty. Unnamed ones do not count.
     missing : integer array
         Number of missing cells of each used column; for a tensor, of each fibre along mode 0.
     integer : set of int
@@ -206,10 +208,11 @@ def refuse_long(table: TableReader, batch: Any) -> None:
 
 
 def codes_for_missing(values: Array) -> dict[float, int]:
-    """Return which numbers may mean missing, and how often they occur.
+    """Return which numbers may mean missing, and how often they occur outside the other values.
 
-    Such a number is one of `CODES`, occurs more than once, and is farther from all other values of
-    its column than these are from each other.
+    Such a number occurs more than once, and is farther from all other values of its column than
+    these are from each other. It is one of `CODES`, or the smallest or largest number of a column
+    in which it occurs at least `OFTEN` times, and in which other values vary.
 
     Examples
     --------
@@ -218,17 +221,28 @@ def codes_for_missing(values: Array) -> dict[float, int]:
     >>> codes_for_missing(np.array([[1.0, -999.0], [-999.0, 4.0], [2.0, 5.0]]))
     {-999.0: 2}
     """
-    is_code = np.isin(values, CODES)
-    others = ~is_code & ~np.isnan(values)
-    low = np.min(values, axis=0, initial=np.inf, where=others)
-    high = np.max(values, axis=0, initial=-np.inf, where=others)
-    rows, columns = np.nonzero(is_code)
-    found = values[rows, columns]
-    away = np.maximum(low[columns] - found, found - high[columns])
-    codes, counts = np.unique(
-        found[np.isfinite(away) & (away > (high - low)[columns])], return_counts=True
-    )
-    return {code: n for code, n in zip(codes.tolist(), counts.tolist(), strict=True) if n > 1}
+    counts: dict[float, int] = {}
+    far: set[float] = set()
+    for column in values.T:
+        seen = column[~np.isnan(column)]
+        ends = {float(seen.min()), float(seen.max())} if len(seen) else set()
+        plain = seen
+        if not ends.isdisjoint(CODES):  # else a code would lie among the others
+            coded = np.isin(seen, CODES)
+            plain = seen[~coded]
+            ends = set(np.unique(seen[coded]).tolist())
+            ends |= {float(plain.min()), float(plain.max())} if len(plain) else set()
+        for code in ends:
+            others, count = plain[plain != code], int(np.sum(seen == code))
+            if not len(others) or (code not in CODES and count < OFTEN):
+                continue
+            low, high = others.min(), others.max()
+            away = max(low - code, code - high)
+            if away > 0:
+                counts[code] = counts.get(code, 0) + count
+            if away > high - low and (code in CODES or len(np.unique(others)) >= OFTEN):
+                far.add(code)
+    return {code: n for code, n in sorted(counts.items()) if n > 1 and code in far}
 
 
 def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) -> Survey:
@@ -265,7 +279,7 @@ def _classified(table: TableReader, columns: _ColumnCounts, fitted_rows: int) ->
         (rows, len(used)),
         used,
         sorted(table.text_columns | index),
-        [j for j in numeric if not observed[j]],
+        [j for j in numeric if not observed[j] and table.names[j].strip()],
         rows - observed[used],
         complete | index - table.text_columns,
         fitted_rows,

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +88,7 @@ class TextFile:
         if runs and not dialect.delimiter and (marks.delimiter == " " or _unsplit(lines, marks)):
             raise Failure(
                 f"{path} has runs of spaces between its columns; make them commas: tr -s ' ' ',' "
-                f"< {path.name} > new.csv"
+                f"< {shlex.quote(str(path))} > new.csv"
             )
         dialect = replace(dialect, delimiter=marks.delimiter, decimal=marks.decimal)
         self.dialect, self.assumed = dialect, list(marks.assumed)

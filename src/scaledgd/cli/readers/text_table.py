@@ -279,6 +279,16 @@ class TextTable:
     def cells_of(self, batch: TextBlock, j: int) -> pa.Array:
         return self.dialect.trimmed(batch.cells(j))
 
+    @property
+    def no_columns(self) -> set[int]:
+        """Columns without a name and a value, as delimiters at the ends of lines make them.
+
+        Complete after one pass. They are copied in text, and left out of other formats.
+        """
+        unnamed = {j for j, name in enumerate(self.names) if not name.strip()}
+        special = self.text_columns | self.boolean_columns
+        return {j for j in unnamed - special if not self._numbers_seen[j]}
+
     def arrow_schema(self, floating: set[int], integer: set[int]) -> pa.Schema:
         def kind(j: int) -> pa.DataType:
             if j in self.text_columns:
@@ -287,13 +297,16 @@ class TextTable:
                 return pa.bool_()
             return pa.int64() if j in integer and j not in floating else pa.float64()
 
-        return pa.schema([(name, kind(j)) for j, name in enumerate(self.names)])
+        unused = self.no_columns
+        return pa.schema([(n, kind(j)) for j, n in enumerate(self.names) if j not in unused])
 
     def arrow_batch(
         self, batch: TextBlock, new: dict[int, Array], schema: pa.Schema
     ) -> pa.RecordBatch:
-        arrays = []
-        for j, field in enumerate(schema):
+        arrays, unused = [], self.no_columns
+        for j, field in zip(
+            [j for j in range(len(self.names)) if j not in unused], schema, strict=True
+        ):
             if j in self.text_columns:
                 arrays.append(as_utf8(batch.cells(j), self.path, field.name))
             else:

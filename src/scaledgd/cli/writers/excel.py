@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import warnings
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -10,14 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..failures import Failure
-from ..readers.excel import ExcelTable, open_workbook
+from ..readers.books import open_workbook
+from ..readers.excel import MOST_ROWS, ExcelTable
 from ..readers.survey import Survey
 from ..readers.text_block import TextBlock
+from .workbook_parts import counted, extensions, parts_of
 
 Array = Any
-
-MOST_ROWS = 1_048_576
-"""Number of rows of a sheet, at most."""
 
 
 class SheetWriter:
@@ -63,13 +64,16 @@ class WorkbookPatcher:
     """Write a workbook as it was read, except for the cells that changed."""
 
     def __init__(self, file: IO[bytes], table: ExcelTable, found: Survey) -> None:
-        self._file, self._table, self._used = file, table, found.used
-        self._book = open_workbook(table.path)
+        self._file, self._table, self._found = file, table, found
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self._book = open_workbook(table.path)
+        self._left_out = extensions([str(w.message) for w in caught])
         self._sheet = self._book[table.sheet.name]
 
     def write(self, batch: TextBlock, new: Array, changed: Array) -> None:
         for i, k in zip(*(x.tolist() for x in np.nonzero(changed)), strict=True):
-            j = self._used[k]
+            j = self._found.used[k]
             row, column = self._table.cell_of(batch.first + i, j)
             value: Any = float(new[i, k])
             if j in self._table.boolean_columns and value in (0, 1):
@@ -81,7 +85,13 @@ class WorkbookPatcher:
             self._sheet.cell(row, column).value = value
 
     def save(self) -> None:
-        self._book.save(self._file)
+        """Write the copy, and add a note of what it lacks."""
+        copy = io.BytesIO()
+        self._book.save(copy)
+        lost = counted(parts_of(self._table.path) - parts_of(copy)) + self._left_out
+        if lost:
+            self._found.notes.append(f"not kept of {self._table.path}: {', '.join(lost)}")
+        self._file.write(copy.getbuffer())
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ def _facts(summary: Summary) -> dict[str, str]:
     if accuracy is not None:
         facts["typical error"] = f"{three_digits(accuracy.rmse)}{_unit(summary)}"
         facts["of column means"] = f"{three_digits(accuracy.plain_rmse)}{_unit(summary)}"
-        facts["variance explained"] = f"{max(0.0, 100 * accuracy.r2):.1f} %"
+        facts["squared error removed"] = f"{max(0.0, 100 * accuracy.r2):.1f} %"
     return facts
 
 
