@@ -1602,17 +1602,17 @@ inline void gather(const Conditionals& p, const double* M, const int32_t* near, 
                    const int32_t* far, int64_t f, int64_t rows, int64_t w, int64_t lane, several* G) {
     for (int64_t a = 0; a < rows; ++a) {
         const bool first = a < q, none = first ? a >= m : a - q >= f;
-        double* to = reinterpret_cast<double*>(G + a * w) + lane;
+        several* to = G + a * w;
         const double* from = none ? nullptr : M + (first ? near[a] : far[a - q]) * p.dp;
         if (none) {
-            for (int64_t j = a; j < w; ++j) to[j * SEVERAL] = j == a;
+            for (int64_t j = a; j < w; ++j) to[j][lane] = double(j == a);
             continue;
         }
         int64_t j = a;
-        for (; j < m; ++j) to[j * SEVERAL] = from[near[j]];
-        for (; j < q; ++j) to[j * SEVERAL] = 0;
-        for (; j < q + f; ++j) to[j * SEVERAL] = from[far[j - q]];
-        for (; j < w; ++j) to[j * SEVERAL] = 0;
+        for (; j < m; ++j) to[j][lane] = from[near[j]];
+        for (; j < q; ++j) to[j][lane] = 0;
+        for (; j < q + f; ++j) to[j][lane] = from[far[j - q]];
+        for (; j < w; ++j) to[j][lane] = 0;
     }
 }
 

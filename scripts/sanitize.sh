@@ -16,7 +16,7 @@ work=$(mktemp -d)
 cd "$root"
 first=0
 trap 'rm -rf "$work"' EXIT
-tests=(tests/test_kernels*.py tests/test_blocks*.py)
+tests=(tests/test_kernels*.py tests/test_blocks*.py tests/test_gaussian.py)
 
 for kind in "${@:-address thread}"; do
   for sanitizer in $kind; do
