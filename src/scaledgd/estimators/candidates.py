@@ -18,7 +18,7 @@ from ..state import State
 from ..variational import Variational, entry_variance
 from .fitting import aligned_components, refine
 from .growing import begin, grow
-from .joint import Joint, fit_joint, relevance, rules_of, whole_covariances
+from .joint import Joint, fit_joint, may_hide_more, relevance, rules_of, whole_covariances
 from .limits import FINE, FIRST_RANK, FORGET
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
@@ -114,8 +114,22 @@ class Factored(Fitted):
             state = refine(session, problem, path.state, scaled)
         else:
             how = _how(plan, scaled)
-            state = fit_joint(session, problem, scaled, how.begun(scaled, problem, blank), how)
+            begun = how.begun(scaled, problem, blank)
+            state = fit_joint(session, problem, scaled, begun, how, False)
         return cls(plan, data, reading, scaled, state)
+
+    @property
+    def hides_more(self) -> bool:
+        """Whether noise is left that may be components beyond those that were found."""
+        if self.plan.start != "joint":
+            return False
+        return may_hide_more(Session(), self.scaled, self.state, _how(self.plan, self.scaled))
+
+    def deeper(self, session: Session) -> Factored:
+        """Look for components that seem to be noise."""
+        how, problem = _how(self.plan, self.scaled), self.scaled.problem()
+        session = session.apart().with_reading(self.reading)
+        return replace(self, state=fit_joint(session, problem, self.scaled, self.state, how))
 
     @property
     def needs_more(self) -> bool:

@@ -150,7 +150,12 @@ def robust_variance(data: Observations, start: Bordered) -> float:
 
 @remembered("joint", light, revived)
 def fit_joint(
-    session: Session, problem: Observed, data: Observations, init: State, how: Joint
+    session: Session,
+    problem: Observed,
+    data: Observations,
+    init: State,
+    how: Joint,
+    deep: bool = True,
 ) -> State:
     """Fit at most some rank, and drop the columns that the data do not support.
 
@@ -162,9 +167,11 @@ def fit_joint(
     data : Observations
     init : State
     how : Joint
+    deep : bool
+        Whether to look for components that seem to be noise.
     """
     state = _settled(session, problem, data, init, how)
-    while _may_hide_more(session, data, state, how):
+    while deep and may_hide_more(session, data, state, how):
         # small components may be taken for noise: their turn comes when the others are known
         outcome, aside = session.outcome.copy(), session.with_reading(None)
         session.best_so_far(state)
@@ -212,7 +219,7 @@ def _settled(
     return session.solve(problem, fewer, method, rules, stage="cut")
 
 
-def _may_hide_more(session: Session, data: Observations, state: State, how: Joint) -> bool:
+def may_hide_more(session: Session, data: Observations, state: State, how: Joint) -> bool:
     """Whether noise is left that may be components beyond those that were found."""
     rank = table_factors(state).rank
     if not 0 < rank < how.rank or rank + MORE > min(data.shape) or not session.outcome.converged:

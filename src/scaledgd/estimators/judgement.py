@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -114,17 +114,21 @@ class Judgement:
 
     def enter(self, *plans: Plan) -> bool:
         """Fit candidates, and compare them with the best one; return whether one is better."""
+        return self.compare(
+            *(partial(KINDS[p.start].of, self.session, self.data, p) for p in plans)
+        )
+
+    def compare(self, *makers: Callable[[], Fitted]) -> bool:
+        """Make candidates, and compare them with the best one; return whether one is better."""
         fresh = []
-        for plan in plans:
+        for make in makers:
             if self.trials and self.session.out_of_time:
                 break
             began = time.perf_counter()
-            fit = KINDS[plan.start].of(self.session, self.data, plan)
-            fresh.append(Trial(fit, time.perf_counter() - began))
+            fresh.append(Trial(make(), time.perf_counter() - began))
         self.trials += fresh
         before = self.best
-        among = ([] if before is None else [before]) + fresh
-        self.best = self._best_of(among)
+        self.best = self._best_of(([] if before is None else [before]) + fresh)
         if self.best is not before:
             self.session.with_reading(self.best.fit.reading).best_so_far(self.best.fit.state)
         return self.best is not before
@@ -176,6 +180,14 @@ class Judgement:
             np.stack([np.concatenate([host(p.values) for p in t.folds[:count]]) for t in trials]),
             self._deviations,
         )
+
+    @property
+    def low_rank(self) -> Factored:
+        """The best of the fits with a joint start, which others begin with."""
+        some = [t for t in self.trials if isinstance(t.fit, Factored) and t.fit.plan.start == "joint"]
+        best = self.winner if self.winner in some else min(some, key=lambda t: t.error)
+        assert isinstance(best.fit, Factored)
+        return best.fit
 
     @property
     def winner(self) -> Trial:
@@ -285,14 +297,17 @@ def judge(
         state = exact()
         if state is not None:
             return found, state
-    while open_ended and found.winner.fit.needs_more and found.winner.fit.plan.rank < most:
-        plan = found.winner.fit.plan
+    while open_ended and found.low_rank.needs_more and found.low_rank.plan.rank < most:
+        plan = found.low_rank.plan
         if not found.enter(replace(plan, rank=min(most, WIDER * plan.rank))):
             break
-    if noise_share(found.winner.fit.state) <= QUIET and found.winner.fit.plan.start == "joint":
-        found.enter(replace(found.winner.fit.plan, start="grown", rank=most))
+    best = found.low_rank
+    if best.hides_more:
+        found.compare(partial(best.deeper, session))
+    if noise_share(best.state) <= QUIET:
+        found.enter(replace(best.plan, start="grown", rank=most))
     for mode in modes:
-        plan = in_the_time_of(found.winner.fit.plan, mode)
+        plan = in_the_time_of(found.low_rank.plan, mode)
         found.enter(plan, replace(plan, start="series"))
     return found, None
 

@@ -42,7 +42,7 @@ SPARE = 3
 FINE = 1e-3
 """Relative change of the noise that ends the fit of a candidate; the final fit ends at 2e-4."""
 
-FORGET = 20
+FORGET = 10
 """Sweeps that forget held-out entries: more change a mean square by less than .01."""
 
 QUIET = 0.02
