@@ -15,10 +15,10 @@ from typing import Any
 
 from ..factors import Bordered
 from ..state import State
-from ..variational import Variational, entry_variance
+from ..variational import Variational, current, entry_variance, mean_square
 from .fitting import aligned_components, refine
 from .growing import begin, grow
-from .joint import Joint, fit_joint, may_hide_more, relevance, rules_of, whole_covariances
+from .joint import SHARE, Joint, fit_joint, may_hide_more, relevance, rules_of, whole_covariances
 from .limits import FINE, FIRST_RANK, FORGET
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
@@ -27,7 +27,7 @@ from .plans import Plan, Reading, continued
 from .rules import beside_residual, change
 from .scaling import table_factors
 from .session import Session
-from .timed import LAST_SWEEPS, LEARN, SWEEPS, Timed, fit_timed, refined
+from .timed import LAST_SWEEPS, SWEEPS, Timed, fit_timed, refined
 
 Array = Any
 Index = tuple[Array, ...]
@@ -118,6 +118,12 @@ class Factored(Fitted):
             state = fit_joint(session, problem, scaled, begun, how, False)
         return cls(plan, data, reading, scaled, state)
 
+    def reproducing(self, session: Session) -> Factored | None:
+        """Return the fit of least rank that reproduces the data, if the components found do."""
+        session = session.apart().with_reading(self.reading)
+        state = polished(session, self.scaled, self.state)
+        return None if state is None else replace(self, state=state)
+
     @property
     def hides_more(self) -> bool:
         """Whether noise is left that may be components beyond those that were found."""
@@ -142,6 +148,10 @@ class Factored(Fitted):
         fit, test = pair
         reading, scaled, blank = self.plan.prepared(fit, self.reading.size)
         state, index = continued(scaled.problem(), blank, self.state), test.coordinates
+        # a fit that reproduces what it has seen would never forget it
+        posterior = current(state)
+        noise = max(float(posterior.noise), (1 - SHARE) * mean_square(state.problem))
+        state = state.remembering(replace(posterior, noise=noise))
         if self.plan.start == "offsets":
             state = begin(session.apart(), scaled, blank, None).state
         elif sum(B.shape[1] for B in state.factors.blocks):
@@ -160,8 +170,7 @@ class Factored(Fitted):
             state = session.solve(
                 state.problem, state, self._method(), rules_of(how), stage="joint"
             )
-        known = polished(session, self.scaled, state) if self.plan.start != "offsets" else None
-        return TableFit(self.reading, aligned_components(known or state, self.scaled))
+        return TableFit(self.reading, aligned_components(state, self.scaled))
 
 
 def _how(plan: Plan, scaled: LocalObservations) -> Joint:
@@ -217,7 +226,8 @@ class InTime(Fitted):
         reading, scaled, _ = self.plan.prepared(fit, self.reading.size)
         timed, index = self.timed, test.coordinates
         path = (timed.rows.L, timed.rows.covariance) if timed.layout.mode else None
-        F = refined(scaled, timed.model, self.plan.mode, timed.layout.clock, LEARN, None, path)
+        how = self.plan.mode, timed.layout.clock, SWEEPS, None, path
+        F = refined(scaled, timed.model, *how)
         return _predicted(reading, F, F.expected(index), index)
 
     def finished(self, session: Session) -> TableFit:

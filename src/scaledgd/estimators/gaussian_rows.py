@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..factors import Bordered
 from ..state import State
 from ..variational import Posterior, solved
 from .candidates import Fitted, Pair, Prediction
-from .limits import AFFORDABLE, GROUPS, TENTHS, UNLEARN
+from .limits import AFFORDABLE, GROUPS
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .plans import Plan, Reading
@@ -62,7 +61,7 @@ class GaussianRows(Fitted):
         """Fit a Gaussian, with the shrinkage that rows choose that are left out."""
         units = column_units(data)
         Z = _table(data, units)
-        shrink = gaussian.choose_shrinkage(Z, groups=_groups(data, GROUPS))
+        shrink = gaussian.choose_shrinkage(Z, groups=_groups(data))
         *_, found = gaussian.fit_path(Z, gaussian.shrinks_down_to(shrink))
         known = Units(units.offset + units.scale * found.mean, units.scale * found.scale)
         reading = Reading(1.0, Choice(), Scales(None, None), list(plan.trail), known)
@@ -80,29 +79,16 @@ class GaussianRows(Fitted):
         state = start.moved(F).remembering(posterior)
         return cls(plan, data, units, found, reading, state)
 
-    @cached_property
-    def _apart(self) -> tuple[Any, list[gaussian.Gaussian]]:
-        """Tenths of the rows, and Gaussians that have forgotten them."""
-        groups, Z = _groups(self.data, TENTHS), _table(self.data, self.units)
-        shrink = self.found.shrink
-        return groups, [
-            gaussian.fit(Z[groups != k], shrink, self.found, max_iter=UNLEARN)
-            for k in range(TENTHS)
-        ]
-
     def without(self, session: Session, pair: Pair) -> Prediction:
+        # iterations that begin with the moments of all entries hardly forget any, so these are new
         fit, test = pair
-        groups, others = self._apart
-        Z = _table(fit, self.units)
-        values, expected = np.zeros_like(Z), np.zeros_like(Z)
-        for k, found in enumerate(others):
-            rows = groups == k
-            if rows.any():
-                values[rows], variances = gaussian.complete(Z[rows], found)
-                expected[rows] = variances
+        units = column_units(fit)
+        Z = _table(fit, units)
+        *_, found = gaussian.fit_path(Z, gaussian.shrinks_down_to(self.found.shrink))
+        values, variances = gaussian.complete(Z, found)
         i, j = test.coordinates
-        unit = self.units.scale[j]
-        return Prediction(values[i, j] * unit + self.units.offset[j], expected[i, j] * unit**2)
+        expected = variances[i, j] * units.scale[j] ** 2
+        return Prediction(values[i, j] * units.scale[j] + units.offset[j], expected)
 
     def finished(self, session: Session) -> TableFit:
         return TableFit(self.reading, self.state)
@@ -116,7 +102,7 @@ def _table(data: LocalObservations, units: Units) -> Any:
     return Z
 
 
-def _groups(data: LocalObservations, count: int) -> Any:
-    """The group of every row, alike in an order of their values."""
+def _groups(data: LocalObservations) -> Any:
+    """The group of every row; groups are alike in an order of their values."""
     places = data.places[0] if data.places else np.arange(data.shape[0])
-    return places % count
+    return places % GROUPS

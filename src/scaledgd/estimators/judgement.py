@@ -304,7 +304,11 @@ def judge(
     best = found.low_rank
     if best.hides_more:
         found.compare(partial(best.deeper, session))
-    if noise_share(best.state) <= QUIET:
+    best = found.low_rank
+    same = best.reproducing(session)
+    if same is not None:
+        found.compare(lambda: same)
+    elif noise_share(best.state) <= QUIET:
         found.enter(replace(best.plan, start="grown", rank=most))
     for mode in modes:
         plan = in_the_time_of(found.low_rank.plan, mode)

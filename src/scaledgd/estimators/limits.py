@@ -42,7 +42,7 @@ SPARE = 3
 FINE = 1e-3
 """Relative change of the noise that ends the fit of a candidate; the final fit ends at 2e-4."""
 
-FORGET = 10
+FORGET = 20
 """Sweeps that forget held-out entries: more change a mean square by less than .01."""
 
 QUIET = 0.02
@@ -75,9 +75,3 @@ AFFORDABLE = 1.2e8
 
 GROUPS = 3
 """Groups of rows that are left out in turn to choose the shrinkage."""
-
-TENTHS = 10
-"""Groups of rows that are forgotten in turn to judge it."""
-
-UNLEARN = 4
-"""Iterations that forget rows."""
