@@ -783,7 +783,7 @@ def test_a_time_limit_leaves_the_best_so_far(clock):
     assert min(model.rank_) > 1
 
 
-def test_a_large_tensor_is_judged_by_a_part(limits):
+def test_a_large_tensor_is_chosen_for_on_a_part_and_fitted_whole(limits):
     X, H, _ = noisy_tensor((40, 30, 30), p=0.6)
     limits(tensor=20_000)
     assert np.isfinite(H).sum() > 20_000

@@ -339,7 +339,6 @@ CASES = [
         "ranks that exclude nothing reproduced everything",
         sg.TensorCompletion(rank=40, center="auto"),
         columns=0.01,
-        doubt="fewer observations than degrees",
     ),
     Case(
         "half a tensor followed its gross errors",
@@ -376,14 +375,13 @@ CASES = [
     Case(
         "small slices that were solved again",
         sg.TensorCompletion(rank=120, center="columns", smooth="none"),
-        whole=0.1,
+        whole=0.3,
         doubt=ANY,
     ),
     Case(
         "a slice of few noisy entries",
         sg.TensorCompletion(),
         whole=1.5,
-        doubt=ANY,
     ),
     Case(
         "squares of unbalanced factors overflowed",
@@ -475,7 +473,7 @@ CASES = [
     Case(
         "a fit that follows few entries",
         sg.MatrixCompletion(),
-        doubt="left out",
+        doubt=ANY,
     ),
 ]
 
