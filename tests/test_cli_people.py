@@ -604,7 +604,7 @@ def test_sheets_are_chosen_and_written_as_other_formats(fine, run, openpyxl):
     assert "no sheet 'third'; it has 'readings', 'notes', 'second'" in err
     write("text.csv", plain())
     fine("complete", "text.csv", "-o", "new.xlsx", *QUICK)
-    made = pd.read_excel("new.xlsx")
+    made = pd.read_excel("new.xlsx", engine="openpyxl")
     assert list(made.columns) == [f"s{j}" for j in range(6)]
     assert np.array_equal(made.to_numpy()[~np.isnan(Y)], Y[~np.isnan(Y)])
     assert made.notna().all().all()

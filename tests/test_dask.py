@@ -133,7 +133,7 @@ MODELS = {
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_shards_do_not_matter(name, parts, large, limits, monkeypatch):
+def test_shards_do_not_matter(name, parts, large, alone, limits, monkeypatch):
     i, j, y = entries()
     y = np.abs(y) if name == "parts" else y
     limits(shard=-(-len(y) // parts))

@@ -62,7 +62,7 @@ def alike(a, b, tol=1e-9):
     ("parts", "noise", "offsets"),
     [(1, 0.1, False), (2, 0.1, False), (4, 0.1, True), (7, 0.1, False), (4, 0.0, False)],
 )
-def test_shards_do_not_matter(parts, noise, offsets, large, limits, monkeypatch):
+def test_shards_do_not_matter(parts, noise, offsets, large, alone, limits, monkeypatch):  # noqa: F811
     index, y = entries(noise, offsets)
     limits(shard=-(-len(y) // parts))
     seen, plain = [], fitting.sharded
