@@ -96,6 +96,18 @@ def browser():
         yield found
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup():
+    """Fits without a seed begin with the same draw, whatever ran before, and in every run."""
+    np.random.seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call():
+    """The same in tests."""
+    np.random.seed(0)
+
+
 @pytest.fixture(autouse=True)
 def _control_c():
     """Ctrl-C raises KeyboardInterrupt, also where SIGINT is ignored at the start.
@@ -143,6 +155,41 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
     return clock
+
+
+LIMITS = {
+    "table": ("estimators.choosing.LARGE", "estimators.searching.LARGE"),
+    "tensor": ("estimators.tensor_search.LARGE", "estimators.tensor_search.PART"),
+    "joint": ("estimators.joint.WORK",),
+    "judged_tensor": ("estimators.tensor_vouching.LARGE",),
+    "judged_again": ("estimators.robust_search.JUDGED",),
+    "exact_information": ("estimators.information.LARGEST",),
+    "single_precision": ("estimators.local_observations.MANY",),
+    "checkpoint_seconds": ("estimators.journal.EVERY",),
+    "checkpoint_share": ("estimators.journal.SHARE",),
+    "quiet_seconds": ("estimators.progress.QUIET",),
+    "shard": ("distributed.fitting.PART",),
+    "gathered": ("distributed.fitting.GATHER",),
+    "cells": ("distributed.fitting.CELLS",),
+    "streamed": ("distributed.streaming.PART",),
+    "sorted_on_device": ("distributed.streaming.SORTING",),
+}
+"""Sizes and times from which the library does something else, and where it keeps them."""
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """Set limits, so that what happens to large data and long fits is seen on small ones.
+
+    No test but those of a unit knows where the library keeps them.
+    """
+
+    def limits(**given):
+        for name, limit in given.items():
+            for place in LIMITS[name]:
+                monkeypatch.setattr(f"scaledgd.{place}", limit)
+
+    return limits
 
 
 def reference(name):
@@ -216,14 +263,13 @@ def full_iterates(problem, factors, method, n):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def run(limits, monkeypatch, capsys, tmp_path):
     """Run a command in an empty folder; return its exit code, stdout and stderr."""
     from scaledgd import cli
-    from scaledgd.estimators import progress
 
     monkeypatch.chdir(tmp_path)
     # on a machine that is busy, a line of progress would be among the messages
-    monkeypatch.setattr(progress, "QUIET", float("inf"))
+    limits(quiet_seconds=float("inf"))
 
     def run(*args):
         monkeypatch.setattr(sys, "argv", ["scaledgd", *map(str, args)])

@@ -27,10 +27,9 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def often(monkeypatch):
+def often(limits):
     """A checkpoint at every iterate."""
-    monkeypatch.setattr(journal, "EVERY", 0.0)
-    monkeypatch.setattr(journal, "SHARE", 1e9)
+    limits(checkpoint_seconds=0.0, checkpoint_share=1e9)
 
 
 def crashing(monkeypatch, after):
@@ -576,16 +575,6 @@ def test_progress_has_loss_rate_and_time_left(monkeypatch):
     assert all("loss" in text for text in texts)
     assert any("rate" in text and "s left" in text for text in texts)
     assert all(0 <= share <= 1 for share in shares)
-
-
-def test_the_time_left_is_about_right():
-    from scaledgd.estimators.progress import iterations_left, rate, seconds_left
-
-    history = [{"value": 0.25**t, "seconds": 0.1 * t} for t in range(6)]
-    plan = Session(tol=1e-5)
-    assert rate(history) == pytest.approx(0.5)
-    assert iterations_left(history, 1.0, plan) == pytest.approx(np.log2(1e6) - 5)
-    assert seconds_left(history, 1.0, plan) == pytest.approx(0.1 * (np.log2(1e6) - 5))
 
 
 def test_the_log_is_quiet_unless_asked(caplog, capfd):

@@ -27,7 +27,6 @@ from scaledgd.cli.readers import arrays, batches, survey, text
 from scaledgd.cli.readers.dialect import Dialect
 from scaledgd.cli.readers.text import TextFile
 from scaledgd.cli.writers.tables import TextPatcher
-from scaledgd.estimators import choosing
 from scaledgd.estimators.local_observations import LocalObservations
 
 LONG = ("--long", "user,item,rating")
@@ -453,7 +452,7 @@ def test_a_part_of_the_rows_may_be_fitted(fine, monkeypatch):
     assert rms(np.load("out.npy") - X) < 0.05
 
 
-def test_many_cells_are_fitted_once(fine, monkeypatch):
+def test_many_cells_are_fitted_once(fine, limits, monkeypatch):
     """Rank and offsets are chosen on a part; the only full fit leaves out the held-out cells."""
     X, Y = low_rank(n=300, k=40, rank=3)
     fitted, parts = [], []
@@ -465,7 +464,7 @@ def test_many_cells_are_fitted_once(fine, monkeypatch):
         return part
 
     monkeypatch.setattr(fits, "LARGE", 2000)
-    monkeypatch.setattr(choosing, "LARGE", 2000)
+    limits(table=2000)
     monkeypatch.setattr(fits, "_fitted", lambda *a: fitted.append(a[0].size) or real(*a))
     monkeypatch.setattr(LocalObservations, "core", recorded)
     _, truth = long_file("in.csv", X, Y)

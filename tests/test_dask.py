@@ -37,14 +37,6 @@ from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
 from scaledgd.distributed.shards import Shard  # noqa: E402
 from scaledgd.distributed.sorting import by_slice, repeated  # noqa: E402
 from scaledgd.distributed.workers import Here  # noqa: E402
-from scaledgd.estimators import (  # noqa: E402
-    choosing,
-    joint,
-    journal,
-    progress,
-    robust_search,
-    searching,
-)
 from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
 from scaledgd.kernels import backend, cpp  # noqa: E402
 
@@ -77,13 +69,9 @@ def fitted(model, i, j, y, **more):
 
 
 @pytest.fixture
-def large(monkeypatch):
+def large(limits):
     """Small data count as large: they are fitted in shards, and chosen for on a part."""
-    monkeypatch.setattr(fitting, "GATHER", 0)
-    monkeypatch.setattr(fitting, "CELLS", 0)
-    monkeypatch.setattr(joint, "WORK", 0)
-    for module in (choosing, searching):
-        monkeypatch.setattr(module, "LARGE", 5000)
+    limits(gathered=0, cells=0, joint=0, table=5000)
 
 
 @pytest.fixture
@@ -151,10 +139,10 @@ MODELS = {
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_shards_do_not_matter(name, parts, large, monkeypatch):
+def test_shards_do_not_matter(name, parts, large, alone, limits, monkeypatch):
     i, j, y = entries()
     y = np.abs(y) if name == "parts" else y
-    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    limits(shard=-(-len(y) // parts))
     seen = []
     watched = fitting.sharded
     monkeypatch.setattr(fitting, "sharded", lambda *a: seen.append(watched(*a)) or seen[-1])
@@ -164,16 +152,16 @@ def test_shards_do_not_matter(name, parts, large, monkeypatch):
     assert [len(side) for side in seen[0].shards] == [parts, parts]
 
 
-def test_exact_data_are_reproduced(large, monkeypatch):
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_exact_data_are_reproduced(large, limits):
+    limits(shard=4000)
     i, j, y = entries(noise=0, offsets=False)
     one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
     alike(one, many)
     assert np.abs(many.predict_entries((i, j)) - y).max() < 1e-7
 
 
-def test_the_order_of_files_does_not_matter(large, monkeypatch, client):
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_the_order_of_files_does_not_matter(large, limits, client):
+    limits(shard=4000)
     i, j, y = entries()
     parts = np.array_split(np.random.default_rng(1).permutation(len(y)), 5)
     found = []
@@ -187,8 +175,8 @@ def test_the_order_of_files_does_not_matter(large, monkeypatch, client):
     assert not left_behind(client)
 
 
-def test_a_cluster_answers_like_one_machine(large, monkeypatch, client):
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_a_cluster_answers_like_one_machine(large, limits, client):
+    limits(shard=4000)
     i, j, y = entries()
     model = clone(MODELS["given"]).set_params(calibrate=0.1)
     one, many = fitted(model, i, j, y), fitted(model, *chunked(i, j, y))
@@ -203,8 +191,8 @@ def test_a_cluster_answers_like_one_machine(large, monkeypatch, client):
     assert not left_behind(client)
 
 
-def test_single_precision_stays(large, monkeypatch):
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_single_precision_stays(large, limits):
+    limits(shard=4000)
     i, j, y = entries()
     y = y.astype(np.float32)
     one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
@@ -335,9 +323,8 @@ def in_sweeps(steps):
     return sweeps[-3] + 1
 
 
-def test_a_fit_resumes_from_its_checkpoint(large, alone, monkeypatch, tmp_path):
-    monkeypatch.setattr(fitting, "PART", 4000)
-    monkeypatch.setattr(journal, "EVERY", 0)
+def test_a_fit_resumes_from_its_checkpoint(large, alone, limits, monkeypatch, tmp_path):
+    limits(shard=4000, checkpoint_seconds=0)
     i, j, y = entries()
     with monkeypatch.context() as patch:
         usual = broken_off(patch)
@@ -348,7 +335,7 @@ def test_a_fit_resumes_from_its_checkpoint(large, alone, monkeypatch, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             fitted(model, *chunked(i, j, y))
     assert (tmp_path / "fit.npz").exists()
-    monkeypatch.setattr(fitting, "PART", 3000)  # other shards are no other fit
+    limits(shard=3000)  # other shards are no other fit
     steps = broken_off(monkeypatch)
     alike(want, fitted(model, *chunked(i, j, y)))
     assert len(steps) < len(usual)
@@ -367,8 +354,8 @@ def test_a_fit_that_is_interrupted_ends_with_its_last_iterate(large, alone, monk
     assert model.predict_entries((i, j)).shape == y.shape
 
 
-def test_progress_and_time_limits(large, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "QUIET", 0)
+def test_progress_and_time_limits(large, capsys, limits):
+    limits(quiet_seconds=0)
     i, j, y = entries()
     fitted(clone(MODELS["given"]).set_params(verbose=2), *chunked(i, j, y))
     assert "MatrixCompletion" in capsys.readouterr().err
@@ -403,10 +390,10 @@ def table(i, j, y):
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-def test_a_table_with_holes(sharded, request, monkeypatch):
+def test_a_table_with_holes(sharded, request, limits):
     if sharded:
         request.getfixturevalue("large")
-        monkeypatch.setattr(fitting, "PART", 4000)
+        limits(shard=4000)
     X = table(*entries())
     model = MODELS["given"]
     one = clone(model).fit(X)
@@ -446,8 +433,8 @@ def numbered(frame):
 
 
 @pytest.mark.parametrize("kind", [str, "category"])
-def test_a_frame_of_labels(kind, large, monkeypatch, client):
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_a_frame_of_labels(kind, large, limits, client):
+    limits(shard=4000)
     i, j, y = entries()
     frame = labelled(i, j, y)
     frame["user"] = frame["user"].astype(kind)
@@ -662,9 +649,9 @@ def test_a_closed_client():
 
 
 @pytest.fixture
-def judged(monkeypatch):
+def judged(limits):
     """Small data count as too large to fit again where there are gross errors."""
-    monkeypatch.setattr(robust_search, "JUDGED", 0)
+    limits(judged_again=0)
 
 
 def with_errors(noise=0.3, share=0.05):
@@ -693,9 +680,9 @@ ROBUST = {
         *(("columns", 4, 0.3), ("share", 4, 0.3), ("completion", 4, 0.3)),
     ],
 )
-def test_robust_fits_in_shards(name, parts, noise, large, judged, alone, monkeypatch):
+def test_robust_fits_in_shards(name, parts, noise, large, judged, alone, limits):
     i, j, y = with_errors(noise)
-    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    limits(shard=-(-len(y) // parts))
     one, many = fitted(ROBUST[name], i, j, y), fitted(ROBUST[name], *chunked(i, j, y))
     assert type(many._model.observations) is RememberedObservations
     if noise:
@@ -713,8 +700,8 @@ def test_robust_fits_in_shards(name, parts, noise, large, judged, alone, monkeyp
             assert np.allclose(*bounds, rtol=1e-8, atol=1e-8)
 
 
-def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch, tmp_path):
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_a_cluster_finds_gross_errors(large, judged, client, limits, tmp_path):
+    limits(shard=4000)
     i, j, y = with_errors()
     lines = dd.from_pandas(labelled(i, j, y), npartitions=3)
     one, many = fitted(ROBUST["given"], i, j, y), clone(ROBUST["given"]).fit(lines)
@@ -729,8 +716,8 @@ def test_a_cluster_finds_gross_errors(large, judged, client, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])
-def test_tables_that_are_nearly_full(missing, large, judged, alone, monkeypatch):
-    monkeypatch.setattr(fitting, "PART", 17_000)
+def test_tables_that_are_nearly_full(missing, large, judged, alone, limits):
+    limits(shard=17_000)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((SHAPE[0], RANK)) @ rng.standard_normal((RANK, SHAPE[1]))
     X = X + 0.1 * rng.standard_normal(SHAPE)
@@ -744,8 +731,8 @@ def test_tables_that_are_nearly_full(missing, large, judged, alone, monkeypatch)
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("few", [0, 30, 10**6])
-def test_order_statistics_of_shards(dtype, few, large, alone, monkeypatch):
-    monkeypatch.setattr(fitting, "PART", 500)
+def test_order_statistics_of_shards(dtype, few, large, alone, limits, monkeypatch):
+    limits(shard=500)
     monkeypatch.setattr(trimming, "FEW", few)
     i, j, y = entries(m=2000)
     y = np.where(np.arange(2000) % 5 == 0, np.round(y), y).astype(dtype)  # ties and zeros

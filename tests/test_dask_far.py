@@ -88,12 +88,12 @@ def alike(one, many, i, j, tol=1e-9):
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_distributed_factor_gives_the_same_answers(name, parts, far, alone, monkeypatch):  # noqa: F811
+def test_a_distributed_factor_gives_the_same_answers(name, parts, far, alone, limits, monkeypatch):  # noqa: F811
     i, j, y = entries()
     y = np.abs(y) if name == "parts" else y
     rank = {"auto": LARGEST_RANK}.get(name, MODELS[name].rank)
     monkeypatch.setenv(fitting.LIMIT, str(8 * (rank + 2) * 250))
-    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    limits(shard=-(-len(y) // parts))
     one, many = fitted(MODELS[name], i, j, y), fitted(MODELS[name], *chunked(i, j, y))
     alike(one, many, i, j)
     assert many.factors_.L.numblocks == (parts, 1)
@@ -102,8 +102,8 @@ def test_a_distributed_factor_gives_the_same_answers(name, parts, far, alone, mo
     assert np.abs(L @ many.factors_.R.T - X).max() <= 1e-9 * np.abs(X).max()
 
 
-def test_exact_data_single_precision_and_scaled_rows(far, alone, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_exact_data_single_precision_and_scaled_rows(far, alone, limits, monkeypatch):  # noqa: F811
+    limits(shard=4000)
     i, j, y = entries(noise=0, offsets=False)
     one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
     alike(one, many, i, j, 1e-7)
@@ -123,9 +123,9 @@ def test_exact_data_single_precision_and_scaled_rows(far, alone, monkeypatch):  
     )
 
 
-def test_no_more_than_a_vector_is_gathered_or_broadcast(far, alone, monkeypatch):  # noqa: F811
+def test_no_more_than_a_vector_is_gathered_or_broadcast(far, alone, limits, monkeypatch):  # noqa: F811
     """What comes back, and what all shards are sent, is smaller than two columns of the factor."""
-    monkeypatch.setattr(fitting, "PART", 3000)
+    limits(shard=3000)
     monkeypatch.setattr(remembered, "SHARE", 0.5)  # of few entries, every value is common
     seen = []
     for name in ("each", "keep", "added"):
@@ -155,8 +155,8 @@ def test_no_more_than_a_vector_is_gathered_or_broadcast(far, alone, monkeypatch)
     assert {one for one in seen if max(one[2:]) > most} == set()
 
 
-def test_a_cluster_keeps_the_factor(far, monkeypatch, client):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_a_cluster_keeps_the_factor(far, limits, client):  # noqa: F811
+    limits(shard=4000)
     i, j, y = entries()
     one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
     alike(one, many, i, j)
@@ -169,8 +169,8 @@ def test_a_cluster_keeps_the_factor(far, monkeypatch, client):  # noqa: F811
     assert not left_behind(client)
 
 
-def test_frames_are_joined_by_part(far, alone, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_frames_are_joined_by_part(far, alone, limits, monkeypatch):  # noqa: F811
+    limits(shard=4000)
     frame = labelled(*entries())
     lines = dd.from_pandas(frame, npartitions=3)
     model = clone(MODELS["given"]).set_params(clip=(-3.0, 3.0)).fit(lines)
@@ -190,8 +190,8 @@ def test_frames_are_joined_by_part(far, alone, monkeypatch):  # noqa: F811
         model.predict_entries(strange).compute()
 
 
-def test_held_out_entries_are_scored(far, alone, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_held_out_entries_are_scored(far, alone, limits, monkeypatch):  # noqa: F811
+    limits(shard=4000)
     monkeypatch.setattr(in_shards, "SUMS", 8 * 15 * 50)  # columns are asked for in parts
     i, j, y = entries()
     model = clone(MODELS["given"]).set_params(calibrate=0.1)
@@ -231,8 +231,8 @@ def test_files_in_parts_are_filled(far, tmp_path, client, monkeypatch):  # noqa:
     assert not left_behind(client)
 
 
-def test_rows_are_transformed(far, alone, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_rows_are_transformed(far, alone, limits):  # noqa: F811
+    limits(shard=4000)
     i, j, y = entries()
     one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
     X = np.full(SHAPE, np.nan)
@@ -244,8 +244,8 @@ def test_rows_are_transformed(far, alone, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.filterwarnings("ignore::scaledgd.estimators.diagnostics.DataWarning")
-def test_parts_that_nothing_joins_are_aligned(far, alone, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 2000)
+def test_parts_that_nothing_joins_are_aligned(far, alone, limits):  # noqa: F811
+    limits(shard=2000)
     i, j, y = entries()
     apart = (i < 100) == (j < 80)
     i, j, y = i[apart], j[apart], y[apart]
@@ -257,8 +257,8 @@ def test_parts_that_nothing_joins_are_aligned(far, alone, monkeypatch):  # noqa:
     alike(one, many, *between)
 
 
-def test_constant_rows_stay_constant(far, alone, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_constant_rows_stay_constant(far, alone, limits):  # noqa: F811
+    limits(shard=4000)
     i, j, y = entries()
     y = np.where(i == 7, 1.25, y)
     one, many = fitted(MODELS["given"], i, j, y), fitted(MODELS["given"], *chunked(i, j, y))
@@ -269,8 +269,8 @@ def test_constant_rows_stay_constant(far, alone, monkeypatch):  # noqa: F811
     assert np.array_equal(lazy.compute(), one.predict_entries(index))
 
 
-def test_a_model_is_saved_in_parts(far, alone, monkeypatch, tmp_path):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 4000)
+def test_a_model_is_saved_in_parts(far, alone, limits, tmp_path):  # noqa: F811
+    limits(shard=4000)
     frame = labelled(*entries())
     model = clone(MODELS["given"]).fit(dd.from_pandas(frame, npartitions=2))
     want = model.predict_entries(frame[["user", "item"]])
@@ -568,8 +568,8 @@ def test_sums_of_columns_make_the_systems_of_the_kernels(border, dtype):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("seed", "count"), [(0, 1), (1, 1), (2, 1), (3, 3)])
-def test_rows_on_lost_workers_are_solved_again(far, monkeypatch, seed, count):
-    monkeypatch.setattr(fitting, "PART", 2000)
+def test_rows_on_lost_workers_are_solved_again(far, limits, monkeypatch, seed, count):
+    limits(shard=2000)
     i, j, y = entries()
     want = fitted(MODELS["given"], i, j, y)
     number, steps, done = int(np.random.default_rng(seed).integers(20, 180)), [], threading.Event()

@@ -26,14 +26,14 @@ from test_dask import (  # noqa: E402
 )
 
 from scaledgd.distributed import cluster as cluster_module  # noqa: E402
-from scaledgd.distributed import fitting, places  # noqa: E402
+from scaledgd.distributed import places  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a cluster that loses workers complains
 
 
 @pytest.fixture
-def cluster(large, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(fitting, "PART", 1000)
+def cluster(large, limits):  # noqa: F811
+    limits(shard=1000)
     with started(4, processes=True) as found, distributed.Client(found) as client:
         yield found, client
 
@@ -141,9 +141,9 @@ def test_workers_lost_while_entries_are_distributed(cluster, monkeypatch, seed, 
 
 
 @pytest.mark.slow
-def test_a_worker_that_joins_is_used(large, monkeypatch):  # noqa: F811
+def test_a_worker_that_joins_is_used(large, limits, monkeypatch):  # noqa: F811
     monkeypatch.setattr(places, "WATCH", 0.05)
-    monkeypatch.setattr(fitting, "PART", 2000)
+    limits(shard=2000)
     i, j, y = entries()
     model = clone(MODELS["given"]).set_params(center="both", scale="none", max_iter=5)
     want = fitted(model, i, j, y)

@@ -19,7 +19,6 @@ from test_dask_loss import at_step, kill  # noqa: E402
 from scaledgd.distributed import fitting  # noqa: E402
 from scaledgd.distributed.observations import ShardedObservations  # noqa: E402
 from scaledgd.distributed.remembered import RememberedObservations  # noqa: E402
-from scaledgd.estimators import journal, tensor_vouching  # noqa: E402
 from scaledgd.estimators.local_observations import LocalObservations  # noqa: E402
 
 SHAPE, RANKS = (24, 20, 16), (2, 3, 2)
@@ -43,12 +42,9 @@ def lazily(model, index, y, shape=SHAPE, **more):
 
 
 @pytest.fixture
-def large(monkeypatch):
+def large(limits):
     """Small data count as large: they are fitted in shards, and judged by a part."""
-    monkeypatch.setattr(fitting, "GATHER", 0)
-    monkeypatch.setattr(fitting, "CELLS", 0)
-    monkeypatch.setattr(fitting, "PART", 1000)
-    monkeypatch.setattr(tensor_vouching, "LARGE", 2000)
+    limits(gathered=0, cells=0, shard=1000, judged_tensor=2000)
 
 
 MODEL = sg.TensorCompletion(RANKS, smooth="none", random_state=0)
@@ -66,9 +62,9 @@ def alike(a, b, tol=1e-9):
     ("parts", "noise", "offsets"),
     [(1, 0.1, False), (2, 0.1, False), (4, 0.1, True), (7, 0.1, False), (4, 0.0, False)],
 )
-def test_shards_do_not_matter(parts, noise, offsets, large, monkeypatch):
+def test_shards_do_not_matter(parts, noise, offsets, large, alone, limits, monkeypatch):  # noqa: F811
     index, y = entries(noise, offsets)
-    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    limits(shard=-(-len(y) // parts))
     seen, plain = [], fitting.sharded
     monkeypatch.setattr(fitting, "sharded", lambda *a: seen.append(plain(*a)) or seen[-1])
     one, many = clone(MODEL).fit_entries(index, y, SHAPE), lazily(MODEL, index, y)
@@ -112,11 +108,11 @@ def test_intervals_read_the_entries_again(large):
 
 
 @pytest.mark.parametrize(("parts", "noise", "outliers"), [(4, 0.1, "auto"), (7, 0.0, 0.06)])
-def test_gross_errors(parts, noise, outliers, large, monkeypatch, tmp_path):
+def test_gross_errors(parts, noise, outliers, large, limits, tmp_path):
     index, y = entries(noise)
     rng = np.random.default_rng(3)
     y = y + 20 * rng.standard_normal(len(y)) * (rng.random(len(y)) < 0.05)
-    monkeypatch.setattr(fitting, "PART", -(-len(y) // parts))
+    limits(shard=-(-len(y) // parts))
     model = clone(MODEL).set_params(outliers=outliers)
     one, many = clone(model).fit_entries(index, y, SHAPE), lazily(model, index, y)
     assert type(many._model.observations) is RememberedObservations
@@ -161,8 +157,8 @@ def test_a_cluster_answers_like_one_machine(large, client):  # noqa: F811
         many.sample(1)
 
 
-def test_fits_that_are_broken_off(large, alone, monkeypatch, tmp_path):  # noqa: F811
-    monkeypatch.setattr(journal, "EVERY", 0)
+def test_fits_that_are_broken_off(large, alone, limits, monkeypatch, tmp_path):  # noqa: F811
+    limits(checkpoint_seconds=0)
     index, y = entries()
     with monkeypatch.context() as patch:
         usual = broken_off(patch)
@@ -178,7 +174,7 @@ def test_fits_that_are_broken_off(large, alone, monkeypatch, tmp_path):  # noqa:
         broken_off(patch, number)
         with pytest.raises(KeyboardInterrupt):
             lazily(model, index, y)
-    monkeypatch.setattr(fitting, "PART", 700)  # other shards are no other fit
+    limits(shard=700)  # other shards are no other fit
     steps = broken_off(monkeypatch)
     alike(want, lazily(model, index, y))
     assert len(steps) < len(usual)
@@ -221,14 +217,14 @@ def test_lost_workers(large, monkeypatch, seed, count, name):
         assert not left_behind(own)
 
 
-def test_reductions_of_shards(large, monkeypatch):
+def test_reductions_of_shards(large, limits, monkeypatch):
     """What fits ask of entries, beside what one machine answers."""
     index, y = entries(offsets=True)
     apart = (index[0] < 12) & (index[1] < 10) & (index[2] < 8)
     apart |= (index[0] >= 12) & (index[1] >= 10) & (index[2] >= 8)
     index, y = tuple(i[apart] for i in index), y[apart]  # two parts that share no slice
     seen, plain = [], fitting.sharded
-    monkeypatch.setattr(fitting, "PART", 200)
+    limits(shard=200)
     monkeypatch.setattr(fitting, "sharded", lambda *a: seen.append(plain(*a)) or seen[-1])
 
     class Asked(sg.TensorCompletion):

@@ -783,17 +783,11 @@ def test_a_time_limit_leaves_the_best_so_far(clock):
     assert min(model.rank_) > 1
 
 
-def test_a_large_tensor_is_judged_by_a_part(monkeypatch):
-    from scaledgd.estimators import tensor_search
-
+def test_a_large_tensor_is_chosen_for_on_a_part_and_fitted_whole(limits):
     X, H, _ = noisy_tensor((40, 30, 30), p=0.6)
-    monkeypatch.setattr(tensor_search, "LARGE", 20_000)
-    monkeypatch.setattr(tensor_search, "PART", 20_000)
-    sizes = []
-    original = tensor_search.run
-    monkeypatch.setattr(tensor_search, "run", lambda *a: sizes.append(a[1].size) or original(*a))
+    limits(tensor=20_000)
+    assert np.isfinite(H).sum() > 20_000
     model = sg.TensorCompletion(random_state=0).fit(H)
-    assert max(sizes[:3]) < 20_000 < np.isfinite(H).sum()
     assert model.reconstruct().shape == X.shape
     assert relative(model.reconstruct(), X) < 0.1
 

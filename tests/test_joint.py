@@ -5,9 +5,7 @@ import pytest
 from conftest import library
 
 import scaledgd as sg
-from scaledgd.estimators import fitting
 from scaledgd.estimators import holes as holes_module
-from scaledgd.estimators import joint as joint_module
 from scaledgd.estimators.hashing import chosen_by_hash
 from scaledgd.estimators.holes import held_out
 from scaledgd.variational import extended
@@ -448,19 +446,8 @@ def test_fibres_that_are_lost_are_held_out_as_fibres():
     assert chosen.sum(axis=1).max() < 15
 
 
-def test_the_products_of_a_residual_need_no_residual():
-    rng = np.random.default_rng(0)
-    problem, _ = entries(low_rank((40, 30), 3), 0.6, 0.1)
-    state = problem.linearize(with_offsets((40, 30), 2, rng))
-    Z, formed = fitting._residual(state), state.view.ambient()
-    assert isinstance(Z, fitting._Unformed)
-    V, U = rng.standard_normal((30, 4)), rng.standard_normal((40, 4))
-    np.testing.assert_allclose(Z.times(V), formed.times(V), atol=1e-12)
-    np.testing.assert_allclose(Z.adjoint_times(U), formed.adjoint_times(U), atol=1e-12)
-
-
-def test_least_squares_that_leave_nothing_but_noise_get_a_ridge_and_no_contest(monkeypatch):
-    monkeypatch.setattr(joint_module, "WORK", 1_000_000)  # larger tables are slow to test
+def test_least_squares_that_leave_nothing_but_noise_get_a_ridge_and_no_contest(limits):
+    limits(joint=1_000_000)  # larger tables are slow to test
     rng = np.random.default_rng(0)
     X = 3 * low_rank((800, 600), 5)
     Y = X + 0.3 * rng.standard_normal(X.shape)

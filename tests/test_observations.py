@@ -5,7 +5,7 @@ import pytest
 from fitted import CASES, corrupted, design, fresh, table, tensor
 
 import scaledgd as sg
-from scaledgd.estimators import choosing, hashing
+from scaledgd.estimators import hashing
 from scaledgd.estimators.local_observations import LocalObservations
 from scaledgd.estimators.observations import Observations
 
@@ -262,10 +262,10 @@ def test_the_rank_of_a_narrow_table_with_errors(rank):
     assert exact.rank_ == rank
 
 
-def test_large_tables_are_judged_by_their_densest_part(monkeypatch):
+def test_large_tables_are_judged_by_their_densest_part(limits):
     Y = table((150, 120), noise=0.1) + 3.0
     whole = sg.MatrixCompletion(random_state=0).fit(Y)
-    monkeypatch.setattr(choosing, "LARGE", 4000)
+    limits(table=4000)
     part = sg.MatrixCompletion(random_state=0).fit(Y)
     assert part.rank_path_[-1]["why"] == "chosen on the densest part"
     assert part.rank_ <= whole.rank_
@@ -273,12 +273,12 @@ def test_large_tables_are_judged_by_their_densest_part(monkeypatch):
 
 
 @pytest.mark.parametrize("rank", [16, "auto"])
-def test_a_sparser_part_does_not_lower_the_rank_of_the_whole(rank, monkeypatch):
+def test_a_sparser_part_does_not_lower_the_rank_of_the_whole(rank, limits):
     rng = np.random.default_rng(0)
     L, R = rng.standard_normal((1500, 16)), rng.standard_normal((1000, 16))
     index = np.nonzero(rng.random((1500, 1000)) < 0.08)
     values = np.sum(L[index[0]] * R[index[1]], axis=1) + rng.standard_normal(len(index[0]))
-    monkeypatch.setattr(choosing, "LARGE", 25_000)
+    limits(table=25_000)
     model = sg.MatrixCompletion(rank=rank, random_state=0).fit_entries(index, values, (1500, 1000))
     assert model.rank_path_[-1]["why"] == "chosen on the densest part"
     assert model.rank_ == 16
@@ -292,20 +292,6 @@ def test_without_a_low_rank_part_there_are_offsets():
     assert model.rank_ == 0
     assert model.center_ != "none"
     assert np.abs(model.row_offset_).max() + np.abs(model.column_offset_).max() > 0
-
-
-def test_offsets_for_a_given_rank_are_chosen_on_held_out_entries():
-    from scaledgd.estimators.plans import candidates
-    from scaledgd.estimators.session import Session
-
-    rng = np.random.default_rng(0)
-    plain = table((80, 60), noise=0.1)
-    for X, expected in ((plain, "none"), (plain + 10 * rng.standard_normal((80, 1)), "rows")):
-        index = np.nonzero(~np.isnan(X))
-        data = LocalObservations(index, X[index], X.shape)
-        plans = candidates(data, "auto", "auto", unlike=False)
-        chosen = choosing.choose(Session(), data, plans, False, 0, 3).choice.center
-        assert chosen in (expected, "both") if expected == "rows" else chosen == expected
 
 
 @pytest.mark.parametrize("made", [sg.MatrixCompletion, sg.RobustPCA, sg.TensorCompletion])
@@ -364,3 +350,11 @@ def test_one_estimate_in_all_words(seed):
         np.testing.assert_allclose(whole[~seen], model.transform(Y)[~seen], atol=1e-9 * size)
         some = model.predict_entries(np.nonzero(~seen))
         np.testing.assert_allclose(some, whole[~seen], atol=1e-9 * size)
+
+
+@pytest.mark.parametrize("offset", [0, 10])
+def test_offsets_for_a_given_rank_are_chosen_on_held_out_entries(offset):
+    rng = np.random.default_rng(0)
+    X = table((80, 60), noise=0.1) + offset * rng.standard_normal((80, 1))
+    chosen = sg.MatrixCompletion(3, center="auto", random_state=0).fit(X).center_
+    assert chosen in ("rows", "both") if offset else chosen == "none"

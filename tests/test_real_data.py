@@ -38,6 +38,7 @@ def test_a_tensor_is_completed_better_than_its_unfolding(name, p, ranks, rank, m
     assert tensor < matrix
 
 
+@pytest.mark.slow
 def test_movers_are_separated_from_the_background():
     video = load("highway-cdnet/highway_300x120x160.npz")
     frames, truth = video["frames"][::6], video["gt"][::6]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import scaledgd as sg
-from scaledgd.estimators import local_observations, rules
+from scaledgd.estimators import rules
 
 
 def table(noise, n=(160, 120), rank=4, rng=0):
@@ -33,20 +33,20 @@ def stages(monkeypatch):
     return seen
 
 
-def test_an_exact_fit_goes_on_in_double_precision(monkeypatch, stages):
+def test_an_exact_fit_goes_on_in_double_precision(limits, stages):
     index, y, X = table(0.0)
-    monkeypatch.setattr(local_observations, "MANY", 1000)
+    limits(single_precision=1000)
     model = fitted(index, y, X.shape)
     assert stages[:2] == ["float32", "float64"]
     assert model.reconstruct().dtype == np.float64
     assert np.linalg.norm(model.reconstruct() - X) < 1e-9 * np.linalg.norm(X)
 
 
-def test_a_noisy_fit_is_that_of_double_precision(monkeypatch, stages):
+def test_a_noisy_fit_is_that_of_double_precision(limits, stages):
     index, y, X = table(0.1)
     plain = fitted(index, y, X.shape).reconstruct()
     assert "float32" not in stages
-    monkeypatch.setattr(local_observations, "MANY", 1000)
+    limits(single_precision=1000)
     model = fitted(index, y, X.shape)
     assert "float32" in stages
     assert stages[-1] == "float64"
@@ -55,9 +55,9 @@ def test_a_noisy_fit_is_that_of_double_precision(monkeypatch, stages):
     assert away < 1e-2 * np.linalg.norm(plain - X)
 
 
-def test_data_in_single_precision_stay_in_it(monkeypatch, stages):
+def test_data_in_single_precision_stay_in_it(limits, stages):
     index, y, X = table(0.1)
-    monkeypatch.setattr(local_observations, "MANY", 1000)
+    limits(single_precision=1000)
     model = fitted(index, y.astype(np.float32), X.shape)
     assert set(stages) == {"float32"}
     assert model.reconstruct().dtype == np.float32

@@ -16,7 +16,6 @@ import scaledgd as sg  # noqa: E402
 from scaledgd.cli import fits  # noqa: E402
 from scaledgd.distributed import streaming  # noqa: E402
 from scaledgd.distributed.shards import DuplicateError  # noqa: E402
-from scaledgd.estimators import choosing, joint  # noqa: E402
 
 SHAPE = (60, 40)
 HERE = torch.device("cpu")
@@ -25,12 +24,10 @@ ELSEWHERE = torch.device("cpu", 0)
 
 
 @pytest.fixture(autouse=True)
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
+def large(limits) -> None:
     """Treat small tables as large ones: chosen on a part, and without whole covariances."""
-    monkeypatch.setattr(choosing, "LARGE", 400)
-    monkeypatch.setattr(joint, "WORK", 0)
-    monkeypatch.setattr(streaming, "PART", 0)
-    monkeypatch.setattr(streaming, "SORTING", 64)  # two or three pieces in every part
+    limits(table=400, joint=0, streamed=0)
+    limits(sorted_on_device=64)  # two or three pieces in every part
 
 
 def entries(dtype: Any = torch.float64) -> tuple[Any, Any]:

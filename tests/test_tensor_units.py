@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import scaledgd as sg
-from scaledgd.estimators.reading import read_tensor
-from scaledgd.estimators.tensor_model import units_of_slices
 
 SHAPE = (24, 15, 9)
 UNITS = np.geomspace(1e-3, 1e3, SHAPE[-1])
@@ -114,13 +112,3 @@ def test_small_variables_are_completed_and_have_intervals_of_their_own():
     assert model.scale_ == "columns"
     widths = [np.median((high - low)[index[2] == k]) for k in range(SHAPE[-1])]
     assert np.ptp(np.log10(widths / UNITS)) < 1
-
-
-def test_slices_that_are_alike_have_no_units():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((8, 7, 5))
-    assert units_of_slices(read_tensor(X, None)[0]) == ()
-    X[..., 2] *= 50
-    *rest, units = units_of_slices(read_tensor(X, None)[0])
-    assert rest == [None, None]
-    assert 20 < units[2] / units[0] < 100

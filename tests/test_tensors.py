@@ -1,7 +1,6 @@
 """Tensors: the same words, the same truths, for every order."""
 
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
@@ -610,24 +609,6 @@ def test_starts_have_the_ranks_asked_for_even_from_two_entries(start):
     F = start(problem)
     assert F.ranks == (3, 3, 3)
     assert np.all(np.isfinite(F.full()))
-
-
-def test_a_start_that_has_vanished_is_not_used():
-    """Its systems are singular, and the first step was not finite."""
-    from scaledgd.estimators.journal import Journal
-    from scaledgd.estimators.local_observations import LocalObservations
-    from scaledgd.estimators.session import Session
-    from scaledgd.estimators.tucker import fit_ranks
-
-    rng, shape = np.random.default_rng(0), (1, 4, 5)
-    index = tuple(i.ravel()[1:] for i in np.indices(shape))
-    data = LocalObservations(index, rng.standard_normal(19), shape)
-    start = sg.Tucker(tuple(rng.standard_normal((n, 1)) for n in shape), np.full((1, 1, 1), 5e-159))
-    session = Session.begin(1e-9, 500, None, Journal(None, {}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = fit_ranks(session, data, (1, 1, 1), None, start)
-    assert np.isfinite(found.noise)
 
 
 @pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")

@@ -394,15 +394,14 @@ def test_prediction_intervals_hold_new_measurements(shape):
     assert 0.8 < np.std(z) < 1.25
 
 
-def test_a_model_with_too_many_parameters_to_weigh_is_still_about_right(monkeypatch):
-    from scaledgd.estimators import information
+def test_a_model_with_too_many_parameters_to_weigh_is_still_about_right(limits):
 
     rng = np.random.default_rng(0)
     C = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 10))
     A = rng.standard_normal((600, 12, 10))
     y = np.tensordot(A, C, 2) + rng.standard_normal(600)
     exact = sg.MatrixRegressor(2).fit(A, y).predict(A, return_std=True)[1]
-    monkeypatch.setattr(information, "LARGEST", 5)
+    limits(exact_information=5)
     rough = sg.MatrixRegressor(2).fit(A, y).predict(A, return_std=True)[1]
     assert 0.95 < np.median(rough / exact) < 1.05
 

@@ -201,10 +201,11 @@ def fewer(
         least = least.joined(Judgement.of(own, pairs[1:], reading, center, asked))
     best, half = asked, asked
     known = None if own.out_of_time else least
+    typical = pairs[0][1].typical() ** 2
     while max(half.ranks) > 1 and not own.out_of_time:
         half = replace(asked, ranks=tuple(max(1, a // 2) for a in half.ranks))
         found = Judgement.of(own, pairs, reading, center, half)
-        if not own.out_of_time and smaller(found.errors, least.errors):
+        if not own.out_of_time and smaller(found.errors, least.errors, typical):
             best, least, known = half, found, found
     if best is not asked:
         why = {"rank": best.ranks, "why": "larger ones predict worse"}

@@ -385,6 +385,9 @@ SLICES = 4
 WORK = 1e9
 """Number of entries times size of the core above which trying smaller ranks takes too long."""
 
+VISIBLE = 1e-6
+"""Squared error, as a share of that of the values, below which no error is gross."""
+
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 
 
@@ -445,7 +448,7 @@ def choose_ranks(
             error = judged(errors)
             best.trail.append({"rank": ranks, "kept": found.factors.ranks, "held_out": error})
             worse += 1
-            if best.errors is None or smaller(errors, best.errors):
+            if best.errors is None or smaller(errors, best.errors, zero):
                 F, worse = found.factors, 0
                 best = Chosen(ranks, best.trail, F if F.ranks == ranks else None, errors)
             if worse == 2 or error <= 1e-10 * zero or session.out_of_time:
@@ -453,7 +456,7 @@ def choose_ranks(
     return best
 
 
-def smaller(errors: Array, least: Array) -> bool:
+def smaller(errors: Array, least: Array, typical: float = 0.0) -> bool:
     """Return whether squared errors are smaller than others, some of which are gross.
 
     Gross ones count no more than large ones. Large ones do count: a fit may predict most entries
@@ -463,9 +466,12 @@ def smaller(errors: Array, least: Array) -> bool:
     ----------
     errors, least : arrays of shape (m,)
         At the same entries.
+    typical : float
+        The typical square of the values. If most of them are predicted exactly, a gross error is
+        not one beyond rounding, but one that can be seen beside the values.
     """
     xp = array_namespace(errors)
-    most = 9 * max(judged(errors), judged(least))
+    most = max(9 * max(judged(errors), judged(least)), VISIBLE * typical)
     now, before = (float(xp.mean(xp.where(x < most, x, most + 0 * x))) for x in (errors, least))
     return now < 0.99 * before
 
