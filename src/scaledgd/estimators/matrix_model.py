@@ -308,19 +308,24 @@ class MatrixModel(EntrywiseModel):
 
     def _noise(self, left: Summary) -> tuple[float, float]:
         """The degrees of freedom, and the variance of the noise in units of the fit."""
-        shape, size = self.observations.shape, self.observations.size
-        free = left.count - degrees(self.factors.rank, shape)
-        free -= (shape[0] if self.choice.rows else 0) + (shape[1] if self.choice.columns else 0)
-        if self.posterior is not None and free < 0.5 * left.count:
-            variance = self.posterior.noise
-        else:
-            variance = left.squares / max(free, 0.1 * left.count, 1.0)
+        size, free = self.observations.size, left.count - self._spent
+        variance = left.squares / max(free, 0.1 * left.count, 1.0)
         if left.scale is not None:
             # a fraction may reject far more than outliers
             lost = max(size - left.count + free, 0.1 * size, 1.0)
             variance = left.scale**2 * size / lost
         rejecting = self.threshold is not None and self.outliers_expected == "auto"
         return free, variance / (WITHIN if rejecting else 1.0)
+
+    @property
+    def _spent(self) -> float:
+        """The degrees of freedom of the data that the fit has used."""
+        shape, choice = self.observations.shape, self.choice
+        centred = shape[1] if self.units is not None and self.units.centred else 0
+        if self.posterior is not None:
+            return centred + self.posterior.spent
+        offsets = (shape[0] if choice.rows else 0) + (shape[1] if choice.columns else 0)
+        return float(centred + degrees(self.factors.rank, shape) + offsets)
 
     @property
     def published(self) -> dict[str, Any]:
@@ -390,6 +395,11 @@ class MatrixModel(EntrywiseModel):
     def knows_rows(self) -> bool:
         return self.posterior is not None and self.posterior.covariance is not None
 
+    @property
+    def posterior_with_noise(self) -> Posterior | None:
+        """The posterior with the noise of the model: variances of the prior do not depend on it."""
+        return None if self.posterior is None else replace(self.posterior, noise=self.noise)
+
     def spread(self) -> Spread:
         F = self.factors
         elsewhere = getattr(self.observations, "spread_of", None)
@@ -399,7 +409,7 @@ class MatrixModel(EntrywiseModel):
         data = self.scales.apply(self.normalised(self.observations))
         data = data.without_outliers(F, self.threshold)
         coverage = data.operator.coverage(data.weight, data.weight)
-        posterior = self.posterior
+        posterior = self.posterior_with_noise
         if posterior is None:
             posterior = Posterior.first(F, self.noise)
             if self.ridge is not None and not self.non_negative and F.blocks[0].shape[1]:
