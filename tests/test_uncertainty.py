@@ -519,3 +519,11 @@ def test_what_a_prior_holds_is_not_spent():
     found = sg.solve(noisy, sg.joint(3), sg.Variational(full=True), max_iter=200)
     left, posterior = 2 * float(found.state.value), found.state.memory.method
     assert left / (y.size - posterior.spent) == pytest.approx(float(posterior.noise), rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_offsets_alone_have_intervals_that_were_compared_with_errors(seed):
+    # most values are alike and a few large: nine in ten are far closer than normal ones would be
+    rng = np.random.default_rng(seed)
+    X, hidden = rng.standard_normal((400, 12)) ** 5, rng.random((400, 12)) < 0.3
+    assert 0.85 < coverage_and_width(X, hidden)[0] < 0.95

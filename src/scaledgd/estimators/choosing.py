@@ -129,7 +129,7 @@ def choose(
     contest.bridge(data, modes, seed)
     best = contest.winner
     trail = contest.trail if sparser else contest.doubted(data)
-    plan = replace(best.plan, trail=trail, caution=best.caution)
+    plan = replace(best.plan, trail=trail, caution=contest.caution())
     joint = plan.start == "joint"
     if not in_part:
         # the result of a fit with noise per column depends on its start: start with all entries

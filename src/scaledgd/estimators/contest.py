@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -13,8 +12,7 @@ from array_api_compat import array_namespace, device
 
 from ..factors import Bordered
 from ..state import State
-from ..variational import entry_variance
-from ..variational.posterior import positive
+from .caution import caution, model_of
 from .comparing import better, settled
 from .growing import Judge, begin, grow
 from .joint import fit_joint, narrow, noise_share, relevance
@@ -34,12 +32,6 @@ Array = Any
 
 EXACT = 1e-8
 """Share of the squared errors of column means below which held-out errors count as zero."""
-
-NINE_IN_TEN = 2.706
-"""The 90 % quantile of the square of a standard normal number."""
-
-LEAST_CAUTION = 0.1
-"""Lower bound on squared errors over expected ones: a few held-out errors may be small."""
 
 BRIDGED = 0.9
 """Ratio of expected errors at missing entries below which neighbours in time are used."""
@@ -63,8 +55,8 @@ class Tried:
     state : State
     full : bool
         Whether all columns are needed.
-    surprise : array, optional
-        Squared errors divided by the variances that the fit expects.
+    timed : Timed, optional
+        The fit in time, which started from the state.
     reading : Reading, optional
         How the factors of the state map to the data.
     """
@@ -73,7 +65,7 @@ class Tried:
     errors: Array
     state: State
     full: bool = False
-    surprise: Array | None = None
+    timed: Timed | None = None
     reading: Reading | None = None
 
 
@@ -107,12 +99,6 @@ class Candidate:
     def mean(self) -> float:
         errors = self.errors()
         return float(array_namespace(errors).mean(errors))
-
-    @property
-    def caution(self) -> float:
-        """The factor by which squared errors exceed expectation; 1 if unknown."""
-        known = [part.surprise for part in self.parts if part.surprise is not None]
-        return _caution(array_namespace(*known).concat(known)) if known else 1.0
 
 
 class Contest:
@@ -218,7 +204,7 @@ class Contest:
         known = replace(reading, trail=self.trail) if self.readable else None
         here = self.session.apart().with_reading(known)
         judge = self._judge(test, reading)
-        found = _tried(here, scaled, blank, plan, judge, test, reading, before)
+        found = _tried(here, scaled, blank, plan, judge, before)
         return replace(found, reading=known)
 
     def _judge(self, test: LocalObservations, reading: Reading) -> Judge:
@@ -305,6 +291,17 @@ class Contest:
             self.enter(plan)
             self.enter(replace(plan, start="series"))
 
+    def caution(self) -> float:
+        """Return how much larger squared errors are than the winner's intervals say, as a factor.
+
+        All parts are held out, because few errors say little about the largest of them.
+        """
+        for k in range(len(self.pairs)):
+            if not self.session.out_of_time:
+                self._fill(self.winner, k)
+        tried = zip(self.winner.parts, self.pairs, strict=False)
+        return caution((model_of(t.plan, t.state, t.timed, fit), test) for t, (fit, test) in tried)
+
     def bridge(self, data: LocalObservations, modes: tuple[int, ...], seed: int) -> None:
         """Try neighbours in time for slices with hardly any entries.
 
@@ -352,8 +349,6 @@ def _tried(
     blank: Bordered,
     plan: Plan,
     judge: Judge,
-    test: LocalObservations,
-    reading: Reading,
     before: State | None = None,
 ) -> Tried:
     """Fit as planned, or continue from a fit without time, and judge the result."""
@@ -365,7 +360,7 @@ def _tried(
             if path.steps[-1][1] > 1.2 * path.best:
                 plan = replace(plan, rank=path.best_rank)
         return Tried(plan, path.best_errors, path.state)
-    index, known = test.coordinates, before
+    known = before
     if plan.start == "series":
         state = begin(session, fit, blank, None).state
     elif before is not None:
@@ -373,15 +368,11 @@ def _tried(
     else:
         problem, how = fit.problem(), plan.joint(fit, quick=True)
         state = known = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
-    F: Bordered | Timed
-    if plan.in_time:
-        F = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME)
-        expected, needed = F.expected(index), F.model.relevance
-    else:
-        F, expected, needed = table_factors(state), entry_variance(state, index), relevance(state)
-    off = (reading.values(F, index) - test.flat) / reading.unit(index)
+    timed = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME) if plan.in_time else None
+    needed = relevance(state) if timed is None else timed.model.relevance
     full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
-    return Tried(plan, judge(F), state, full, off * off / positive(expected))
+    errors = judge(table_factors(state) if timed is None else timed)
+    return Tried(plan, errors, state, full, timed)
 
 
 def _in_time(plan: Plan, mode: int) -> Plan:
@@ -408,10 +399,3 @@ def _without_slices(
 
 def _mean(errors: Array) -> float:
     return float(array_namespace(errors).mean(errors))
-
-
-def _caution(surprise: Array) -> float:
-    """The factor by which variances must grow for nine in ten of the errors to be as expected."""
-    ordered = array_namespace(surprise).sort(surprise)
-    level = min(ordered.shape[0] - 1, math.ceil(0.9 * ordered.shape[0]))
-    return max(LEAST_CAUTION, float(ordered[level]) / NINE_IN_TEN)

@@ -308,8 +308,13 @@ class MatrixModel(EntrywiseModel):
 
     def _noise(self, left: Summary) -> tuple[float, float]:
         """The degrees of freedom, and the variance of the noise in units of the fit."""
-        size, free = self.observations.size, left.count - self._spent
+        size, spent, known = self.observations.size, self._spent, self.posterior
+        free = left.count - spent
         variance = left.squares / max(free, 0.1 * left.count, 1.0)
+        if known is not None and known.unsure and self.threshold is None:
+            # the same where the fit has converged, and not a ratio of two small numbers elsewhere
+            variance = (left.squares + spent * known.noise) / max(left.count, 1.0)
+            free = left.squares / variance if variance > 0 else free
         if left.scale is not None:
             # a fraction may reject far more than outliers
             lost = max(size - left.count + free, 0.1 * size, 1.0)

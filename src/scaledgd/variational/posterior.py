@@ -140,6 +140,11 @@ class Posterior:
         return xp.where(known, ridge, xp.zeros_like(ridge) + HOLD)
 
     @property
+    def unsure(self) -> bool:
+        """Whether rows were solved with their uncertainty, unlike those of the first posterior."""
+        return any(bool(array_namespace(v).any(v > 0)) for v in self.variance)
+
+    @property
     def spent(self) -> float:
         """The degrees of freedom of the data that the factors have used.
 
