@@ -238,7 +238,7 @@ class RememberedObservations:
         reading = Reading(model.size, model.choice, model.scales, units=model.units)
         return _RememberedSpread(
             *(model.factors, data, (), model.noise, ()),
-            posterior=model.posterior_with_noise,
+            posterior=model.posterior,
             reading=reading,
             threshold=model.threshold,
         )

@@ -400,11 +400,6 @@ class MatrixModel(EntrywiseModel):
     def knows_rows(self) -> bool:
         return self.posterior is not None and self.posterior.covariance is not None
 
-    @property
-    def posterior_with_noise(self) -> Posterior | None:
-        """The posterior with the noise of the model: variances of the prior do not depend on it."""
-        return None if self.posterior is None else replace(self.posterior, noise=self.noise)
-
     def spread(self) -> Spread:
         F = self.factors
         elsewhere = getattr(self.observations, "spread_of", None)
@@ -414,7 +409,7 @@ class MatrixModel(EntrywiseModel):
         data = self.scales.apply(self.normalised(self.observations))
         data = data.without_outliers(F, self.threshold)
         coverage = data.operator.coverage(data.weight, data.weight)
-        posterior = self.posterior_with_noise
+        posterior = self.posterior
         if posterior is None:
             posterior = Posterior.first(F, self.noise)
             if self.ridge is not None and not self.non_negative and F.blocks[0].shape[1]:
