@@ -297,8 +297,9 @@ class Contest:
         All parts are held out, because few errors say little about the largest of them.
         """
         for k in range(len(self.pairs)):
-            if not self.session.out_of_time:
-                self._fill(self.winner, k)
+            if self.session.out_of_time:
+                break
+            self._fill(self.winner, k)
         tried = zip(self.winner.parts, self.pairs, strict=False)
         return caution((model_of(t.plan, t.state, t.timed, fit), test) for t, (fit, test) in tried)
 
