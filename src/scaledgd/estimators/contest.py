@@ -292,10 +292,8 @@ class Contest:
             self.enter(replace(plan, start="series"))
 
     def caution(self) -> float:
-        """Return how much larger squared errors are than the winner's intervals say, as a factor.
-
-        All parts are held out, because few errors say little about the largest of them.
-        """
+        """Return how much larger squared errors are than the winner expects, as a factor."""
+        # all parts, because few errors say little about the largest of them
         for k in range(len(self.pairs)):
             if self.session.out_of_time:
                 break
@@ -350,7 +348,7 @@ def _tried(
     blank: Bordered,
     plan: Plan,
     judge: Judge,
-    before: State | None = None,
+    known: State | None = None,
 ) -> Tried:
     """Fit as planned, or continue from a fit without time, and judge the result."""
     if plan.start in ("grown", "offsets"):
@@ -361,19 +359,17 @@ def _tried(
             if path.steps[-1][1] > 1.2 * path.best:
                 plan = replace(plan, rank=path.best_rank)
         return Tried(plan, path.best_errors, path.state)
-    known = before
     if plan.start == "series":
         state = begin(session, fit, blank, None).state
-    elif before is not None:
-        state = before
+    elif known is not None:
+        state = known
     else:
         problem, how = fit.problem(), plan.joint(fit, quick=True)
         state = known = fit_joint(session, problem, fit, how.begun(fit, problem, blank), how)
     timed = fit_timed(session, fit, known, plan.mode, SWEEPS_IN_TIME) if plan.in_time else None
     needed = relevance(state) if timed is None else timed.model.relevance
     full = plan.start != "series" and int((needed > 0.5).sum()) >= plan.rank
-    errors = judge(table_factors(state) if timed is None else timed)
-    return Tried(plan, errors, state, full, timed)
+    return Tried(plan, judge(timed or table_factors(state)), state, full, timed)
 
 
 def _in_time(plan: Plan, mode: int) -> Plan:
