@@ -459,3 +459,70 @@ def test_rows_without_entries_have_intervals():
     model = sg.MatrixCompletion(random_state=0, smooth="none").fit(X + 0.1 * rng.random(X.shape))
     low, high = model.interval((np.asarray([3, 7, 7]), np.asarray([0, 1, 2])), 0.9, "prediction")
     assert np.all(np.isfinite(low) & np.isfinite(high) & (low < high))
+
+
+# ---- new observations: narrow tables
+
+
+def correlated(seed, n=500, d=9, missing=0.2):
+    """A normal sample with correlated columns, as many components as columns, and its holes."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((d, d))
+    X = rng.multivariate_normal(np.zeros(d), 0.6 * A @ A.T / d + 0.4 * np.eye(d), size=n)
+    return X, rng.random(X.shape) < missing
+
+
+def coverage_and_width(X, hidden, scale=1.0, **settings):
+    """The share of hidden entries in 90 % intervals, and half widths over those of normal errors
+    of the same size, 1.645 times their root mean square.
+    """
+    Y = np.where(hidden, np.nan, X) * scale
+    model = sg.MatrixCompletion(random_state=0, **settings).fit(Y)
+    index = np.nonzero(hidden)
+    lower, upper = model.interval(index, 0.9, kind="prediction")
+    off = model.predict_entries(index) - (X * scale)[index]
+    width = np.sqrt(np.mean((upper - lower) ** 2)) / 2 / (1.645 * np.sqrt(np.mean(off**2)))
+    return covered((lower, upper), (X * scale)[index]), width
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_intervals_of_narrow_tables_are_as_wide_as_their_errors(seed):
+    # the rank is the number of columns: the prior leaves degrees of freedom that a count of
+    # parameters does not
+    share, width = coverage_and_width(*correlated(seed))
+    assert 0.84 < share < 0.96
+    assert 0.8 < width < 1.3
+
+
+def test_intervals_do_not_depend_on_units():
+    X, hidden = correlated(0)
+    share, width = coverage_and_width(X, hidden)
+    again = coverage_and_width(X, hidden, scale=1e6)
+    assert again == pytest.approx((share, width), rel=1e-6)
+    units = 10.0 ** np.linspace(-6, 6, X.shape[1])
+    assert 0.84 < coverage_and_width(X, hidden, scale=units)[0] < 0.96
+
+
+def test_what_a_prior_holds_is_not_spent():
+    # without a prior to shrink them, factors have the parameters of a matrix of their rank
+    problem, truth = sg.datasets.matrix_completion(30, 20, rank=3, kappa=2, p=0.9, rng=0)
+    assert sg.Posterior.first(truth, 0.0).spent == pytest.approx(3 * (30 + 20 - 3))
+    # noise says little about rows: the prior holds nearly all of them
+    rng = np.random.default_rng(0)
+    noise = sg.Observed(problem.operator, rng.standard_normal(problem.y.shape))
+    found = sg.solve(noise, sg.joint(3), sg.Variational(full=True), max_iter=200)
+    assert 0 <= found.state.memory.method.spent < 0.4 * 3 * (30 + 20 - 3)
+    # the residual and the noise agree about what is left
+    y = problem.y / np.std(problem.y) + 0.3 * rng.standard_normal(problem.y.shape)
+    noisy = sg.Observed(problem.operator, y)
+    found = sg.solve(noisy, sg.joint(3), sg.Variational(full=True), max_iter=200)
+    left, posterior = 2 * float(found.state.value), found.state.memory.method
+    assert left / (y.size - posterior.spent) == pytest.approx(float(posterior.noise), rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_offsets_alone_have_intervals_that_were_compared_with_errors(seed):
+    # most values are alike and a few large: nine in ten are far closer than normal ones would be
+    rng = np.random.default_rng(seed)
+    X, hidden = rng.standard_normal((400, 12)) ** 5, rng.random((400, 12)) < 0.3
+    assert 0.85 < coverage_and_width(X, hidden)[0] < 0.95

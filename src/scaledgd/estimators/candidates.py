@@ -8,14 +8,10 @@ are those of the optimum that is returned, at a small part of the cost of new fi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
-from ..factors import Bordered
 from ..state import State
-from ..variational import Variational, current, entry_variance, mean_square
+from ..variational import Variational, current, mean_square
 from .fitting import aligned_components, refine
 from .growing import begin, grow
 from .joint import SHARE, Joint, fit_joint, may_hide_more, relevance, rules_of, whole_covariances
@@ -29,26 +25,6 @@ from .scaling import table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, SWEEPS, Timed, fit_timed, refined
 
-Array = Any
-Index = tuple[Array, ...]
-Pair = tuple[LocalObservations, LocalObservations]
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Estimates of held-out entries, and the squared errors that the fit expects.
-
-    Attributes
-    ----------
-    values, expected : arrays of shape (m,)
-        In the units of the data, and their squares.
-    estimates : callable, optional
-        Returns the estimates of the same fit elsewhere.
-    """
-
-    values: Array
-    expected: Array
-    estimates: Callable[[Index], Array] | None = None
 
 
 class Fitted(ABC):
@@ -69,17 +45,12 @@ class Fitted(ABC):
         return False
 
     @abstractmethod
-    def without(self, session: Session, pair: Pair) -> Prediction:
-        """Forget the second of a pair of observations, and predict it."""
+    def without(self, session: Session, fit: LocalObservations) -> TableFit:
+        """Return what remains of the fit if it forgets all entries but some."""
 
     @abstractmethod
     def finished(self, session: Session) -> TableFit:
         """Return the fit, converged further."""
-
-
-def _predicted(reading: Reading, F: Bordered | Timed, variance: Array, index: Index) -> Prediction:
-    estimates = partial(reading.values, F)
-    return Prediction(estimates(index), variance * reading.unit(index) ** 2, estimates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +115,10 @@ class Factored(Fitted):
     def _method(self) -> Variational:
         return _how(self.plan, self.scaled).method(self.scaled)
 
-    def without(self, session: Session, pair: Pair) -> Prediction:
-        fit, test = pair
+    def without(self, session: Session, fit: LocalObservations) -> TableFit:
         reading, scaled, blank = self.plan.prepared(fit, self.reading.size)
-        state, index = continued(scaled.problem(), blank, self.state), test.coordinates
+        state = continued(scaled.problem(), blank, self.state)
+        assert state is not None
         # a fit that reproduces what it has seen would never forget it
         posterior = current(state)
         noise = max(float(posterior.noise), (1 - SHARE) * mean_square(state.problem))
@@ -160,7 +131,7 @@ class Factored(Fitted):
             state = session.apart().solve(
                 state.problem, state, method, rules, FORGET, stage="fold"
             )
-        return _predicted(reading, table_factors(state), entry_variance(state, index), index)
+        return TableFit(reading, state)
 
     def finished(self, session: Session) -> TableFit:
         state, session = self.state, session.with_reading(self.reading)
@@ -221,14 +192,12 @@ class InTime(Fitted):
     def rank(self) -> int:
         return int(self.timed.model.R.shape[1])
 
-    def without(self, session: Session, pair: Pair) -> Prediction:
-        fit, test = pair
+    def without(self, session: Session, fit: LocalObservations) -> TableFit:
         reading, scaled, _ = self.plan.prepared(fit, self.reading.size)
-        timed, index = self.timed, test.coordinates
+        timed = self.timed
         path = (timed.rows.L, timed.rows.covariance) if timed.layout.mode else None
         how = self.plan.mode, timed.layout.clock, SWEEPS, None, path
-        F = refined(scaled, timed.model, *how)
-        return _predicted(reading, F, F.expected(index), index)
+        return TableFit(reading, self.state, timed=refined(scaled, timed.model, *how))
 
     def finished(self, session: Session) -> TableFit:
         return TableFit(self.reading, self.state, timed=self.timed)

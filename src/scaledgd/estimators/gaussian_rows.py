@@ -11,12 +11,12 @@ from .. import gaussian
 from ..factors import Bordered
 from ..state import State
 from ..variational import Posterior, solved
-from .candidates import Fitted, Pair, Prediction
+from .candidates import Fitted
 from .limits import AFFORDABLE, GROUPS
 from .local_observations import LocalObservations
 from .matrix_model import TableFit
-from .plans import Plan, Reading
-from .scaling import Choice, Scales, table_factors
+from .plans import Plan, Reading, Trail
+from .scaling import Choice, Scales
 from .session import Session
 from .units import Units, column_units
 
@@ -41,8 +41,6 @@ class GaussianRows(Fitted):
     ----------
     plan : Plan
     data : LocalObservations
-    units : Units
-        Those in which it was fitted.
     found : Gaussian
     reading : Reading
         In units in which the deviations of the Gaussian are one.
@@ -51,7 +49,6 @@ class GaussianRows(Fitted):
 
     plan: Plan
     data: LocalObservations
-    units: Units
     found: gaussian.Gaussian
     reading: Reading
     state: State
@@ -63,35 +60,36 @@ class GaussianRows(Fitted):
         Z = _table(data, units)
         shrink = gaussian.choose_shrinkage(Z, groups=_groups(data))
         *_, found = gaussian.fit_path(Z, gaussian.shrinks_down_to(shrink))
-        known = Units(units.offset + units.scale * found.mean, units.scale * found.scale)
-        reading = Reading(1.0, Choice(), Scales(None, None), list(plan.trail), known)
-        R, noise = gaussian.as_factors(found)
-        R = R.astype(data.y.dtype)
-        scaled = known.apply(data)
-        F = Bordered(np.zeros((data.shape[0], R.shape[1]), data.y.dtype), R)
-        posterior = replace(
-            Posterior.first(F, noise),
-            prior=(np.ones_like(R[0]), np.mean(R * R, axis=0)),
-            covariance=tuple(np.zeros((len(B), *2 * B.shape[1:]), B.dtype) for B in F.blocks),
-        )
-        start = scaled.problem().linearize(F)
-        F, _ = solved(start.view, F, posterior, 0)
-        state = start.moved(F).remembering(posterior)
-        return cls(plan, data, units, found, reading, state)
+        return cls(plan, data, found, *_published(data, units, found, list(plan.trail)))
 
-    def without(self, session: Session, pair: Pair) -> Prediction:
+    def without(self, session: Session, fit: LocalObservations) -> TableFit:
         # iterations that begin with the moments of all entries hardly forget any, so these are new
-        fit, test = pair
         units = column_units(fit)
-        Z = _table(fit, units)
-        *_, found = gaussian.fit_path(Z, gaussian.shrinks_down_to(self.found.shrink))
-        values, variances = gaussian.complete(Z, found)
-        i, j = test.coordinates
-        expected = variances[i, j] * units.scale[j] ** 2
-        return Prediction(values[i, j] * units.scale[j] + units.offset[j], expected)
+        shrinks = gaussian.shrinks_down_to(self.found.shrink)
+        *_, found = gaussian.fit_path(_table(fit, units), shrinks)
+        return TableFit(*_published(fit, units, found, []))
 
     def finished(self, session: Session) -> TableFit:
         return TableFit(self.reading, self.state)
+
+
+def _published(
+    data: LocalObservations, units: Units, found: gaussian.Gaussian, trail: Trail
+) -> tuple[Reading, State]:
+    """The Gaussian as factors: rows with a normal prior, and a noise that the shrinkage says."""
+    known = Units(units.offset + units.scale * found.mean, units.scale * found.scale)
+    R, noise = gaussian.as_factors(found)
+    R = R.astype(data.y.dtype)
+    F = Bordered(np.zeros((data.shape[0], R.shape[1]), data.y.dtype), R)
+    posterior = replace(
+        Posterior.first(F, noise),
+        prior=(np.ones_like(R[0]), np.mean(R * R, axis=0)),
+        covariance=tuple(np.zeros((len(B), *2 * B.shape[1:]), B.dtype) for B in F.blocks),
+    )
+    start = known.apply(data).problem().linearize(F)
+    F, _ = solved(start.view, F, posterior, 0)
+    state = start.moved(F).remembering(posterior)
+    return Reading(1.0, Choice(), Scales(None, None), trail, known), state
 
 
 def _table(data: LocalObservations, units: Units) -> Any:

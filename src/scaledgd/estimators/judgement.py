@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .candidates import Factored, Fitted, InTime, Prediction
+from .candidates import Factored, Fitted, InTime
 from .gaussian_rows import GaussianRows
 from .hashing import chosen_by_hash
 from .holes import LARGEST, held_out, in_time, moved_holes
 from .joint import noise_share
 from .journal import log
-from .judging import Held, caution
+from .caution import caution, model_of
+from .judging import Held
 from .limits import (
     ALIKE,
     ENOUGH,
@@ -65,11 +66,12 @@ KINDS: dict[str, Any] = {
 
 @dataclass(eq=False)
 class Trial:
-    """A candidate that is fitted, and its predictions of the first folds."""
+    """A candidate that is fitted, its fits without the first folds, and what these predict."""
 
     fit: Fitted
     seconds: float = 0.0
-    folds: list[Prediction] = field(default_factory=list)
+    folds: list[TableFit] = field(default_factory=list)
+    estimates: list[Any] = field(default_factory=list)
     error: float = math.nan
 
 
@@ -164,10 +166,12 @@ class Judgement:
 
     def _predict(self, trial: Trial, k: int) -> None:
         """Let a candidate predict a fold, unless it has done so, or time is up."""
-        if len(trial.folds) > k or (self.session.out_of_time and trial is not self.best):
+        if len(trial.folds) > k or self.session.out_of_time:
             return
         began = time.perf_counter()
-        trial.folds.append(trial.fit.without(self.session, self.pairs[k]))
+        fit, test = self.pairs[k]
+        trial.folds.append(trial.fit.without(self.session, fit))
+        trial.estimates.append(host(trial.folds[-1].values(test.coordinates)))
         trial.seconds += time.perf_counter() - began
 
     def _held(self, trials: list[Trial], count: int) -> Held:
@@ -177,7 +181,7 @@ class Judgement:
             np.concatenate([host(test.flat) for _, test in pairs]),
             np.concatenate([host(test.coordinates[1]) for _, test in pairs]),
             np.concatenate([host(middles(fit))[host(t.coordinates[1])] for fit, t in pairs]),
-            np.stack([np.concatenate([host(p.values) for p in t.folds[:count]]) for t in trials]),
+            np.stack([np.concatenate(t.estimates[:count]) for t in trials]),
             self._deviations,
         )
 
@@ -206,10 +210,10 @@ class Judgement:
 
         In time, an entry depends on its neighbours by design, so fits in time do not count.
         """
-        pairs = zip(self.pairs, self.winner.folds, strict=False)
         if self.winner.fit.plan.in_time:
             return []
-        return [Part.of(pair, p.estimates) for pair, p in pairs if p.estimates is not None]
+        pairs = zip(self.pairs, self.winner.folds, strict=False)
+        return [Part.of(pair, fold.values) for pair, fold in pairs]
 
     @property
     def doubt(self) -> Trail:
@@ -248,12 +252,11 @@ class Judgement:
     @property
     def caution(self) -> float:
         """The factor by which the squared errors of the best exceed expectation."""
-        assert self.best is not None
-        surprise = [
-            (host(test.flat) - host(p.values)) ** 2 / np.maximum(host(p.expected), 1e-300)
-            for (_, test), p in zip(self.pairs, self.best.folds, strict=False)
-        ]
-        return caution(np.concatenate(surprise)) if surprise else 1.0
+        # all folds, because few errors say little about the largest of them
+        for k in range(len(self.pairs)):
+            self._predict(self.winner, k)
+        folds = zip(self.winner.folds, self.pairs, strict=False)
+        return caution((model_of(fold, fit), test) for fold, (fit, test) in folds)
 
 
 def judge(

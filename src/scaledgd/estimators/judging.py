@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,23 +63,3 @@ def _bounded(errors: Any) -> Any:
     """Squares of errors, which are not larger than the bound."""
     squares = np.minimum(errors * errors, BOUND * BOUND)
     return np.where(np.isfinite(squares), squares, BOUND * BOUND)
-
-
-def caution(surprise: Any) -> float:
-    """Return the factor by which variances must grow for nine in ten of the errors to be expected.
-
-    Parameters
-    ----------
-    surprise : array of shape (m,)
-        Squared errors over expected ones.
-    """
-    ordered = np.sort(surprise)
-    level = min(len(ordered) - 1, math.ceil(0.9 * len(ordered)))
-    return max(LEAST_CAUTION, float(ordered[level]) / NINE_IN_TEN)
-
-
-NINE_IN_TEN = 2.706
-"""The 90 % quantile of the square of a standard normal number."""
-
-LEAST_CAUTION = 0.1
-"""Lower bound on squared errors over expected ones: a few held-out errors may be small."""

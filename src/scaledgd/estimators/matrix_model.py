@@ -59,8 +59,9 @@ class TableFit:
     caution: float = 1.0
 
     def values(self, index: Index) -> Array:
-        """Return the estimates at coordinates, without those in time."""
-        return self.reading.values(table_factors(self.state), index)
+        """Return the estimates at coordinates."""
+        F = table_factors(self.state) if self.timed is None else self.timed
+        return self.reading.values(F, index)
 
     @classmethod
     def of_iterate(
@@ -309,19 +310,29 @@ class MatrixModel(EntrywiseModel):
 
     def _noise(self, left: Summary) -> tuple[float, float]:
         """The degrees of freedom, and the variance of the noise in units of the fit."""
-        shape, size = self.observations.shape, self.observations.size
-        free = left.count - degrees(self.factors.rank, shape)
-        free -= (shape[0] if self.choice.rows else 0) + (shape[1] if self.choice.columns else 0)
-        if self.posterior is not None and free < 0.5 * left.count:
-            variance = self.posterior.noise
-        else:
-            variance = left.squares / max(free, 0.1 * left.count, 1.0)
+        size, spent, known = self.observations.size, self._spent, self.posterior
+        free = left.count - spent
+        variance = left.squares / max(free, 0.1 * left.count, 1.0)
+        if known is not None and known.unsure and self.threshold is None:
+            # the same where the fit has converged, and not a ratio of two small numbers elsewhere
+            variance = (left.squares + spent * known.noise) / max(left.count, 1.0)
+            free = left.squares / variance if variance > 0 else free
         if left.scale is not None:
             # a fraction may reject far more than outliers
             lost = max(size - left.count + free, 0.1 * size, 1.0)
             variance = left.scale**2 * size / lost
         rejecting = self.threshold is not None and self.outliers_expected == "auto"
         return free, variance / (WITHIN if rejecting else 1.0)
+
+    @property
+    def _spent(self) -> float:
+        """The degrees of freedom of the data that the fit has used."""
+        shape, choice = self.observations.shape, self.choice
+        centred = shape[1] if self.units is not None and self.units.centred else 0
+        if self.posterior is not None:
+            return centred + self.posterior.spent
+        offsets = (shape[0] if choice.rows else 0) + (shape[1] if choice.columns else 0)
+        return float(centred + degrees(self.factors.rank, shape) + offsets)
 
     @property
     def published(self) -> dict[str, Any]:

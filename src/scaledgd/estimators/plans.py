@@ -87,17 +87,6 @@ class Reading:
         values = self.size * self.scales.undo(F.gather(index), index)
         return values if self.units is None else self.units.undo(values, index[1])
 
-    def unit(self, index: tuple[Array, ...]) -> Array:
-        """Return the factors that convert errors to the units of the data, at coordinates."""
-        xp = array_namespace(index[0])
-        unit: Any = self.size
-        columns = self.scales.columns
-        if self.units is not None:
-            columns = self.units.scale if columns is None else columns * self.units.scale
-        for d, i in zip((self.scales.rows, columns), index, strict=True):
-            unit = unit if d is None else unit * xp.take(d, i)
-        return unit
-
 
 @dataclass(frozen=True, eq=False)
 class Plan:

@@ -187,12 +187,6 @@ class Timed:
         """Return the variance of the estimates at coordinates, without noise."""
         return self.layout.at(self.unsure, index)
 
-    def expected(self, index: tuple[Array, ...]) -> Array:
-        """Return the expected variance of new observations at coordinates."""
-        noise = self.model.noise
-        of_series = array_namespace(noise).take(noise, index[1 - self.layout.mode])
-        return self.variance(index) + of_series
-
     @cached_property
     def estimate(self) -> Array:
         return self.rows.estimate(self.model)

@@ -19,7 +19,7 @@ from ..problems import Observed, Problem
 from ..state import Found, State
 from . import diagonal, full
 from .noise import column_noise, entry_noise, noise_of, one_noise
-from .posterior import Posterior, Rows, not_negative, products
+from .posterior import Posterior, Rows, products
 
 Array = Any
 
@@ -128,31 +128,6 @@ def current(state: State) -> Posterior:
     if isinstance(known, Posterior) and [v.shape[0] for v in known.prior] == widths:
         return known
     return Posterior.first(F, 2 * float(state.value) / max(1, state.problem.size))
-
-
-def entry_variance(state: State, index: tuple[Array, Array]) -> Array:
-    """Return the variance of new observations according to the posterior.
-
-    Parameters
-    ----------
-    state : State
-    index : pair of integer arrays of shape (m,)
-
-    Returns
-    -------
-    array of shape (m,)
-    """
-    F, posterior = state.factors, current(state)
-    assert isinstance(F, LowRank | Bordered)
-    size = diagonal if posterior.covariance is None else full
-    noise: Any = posterior.noise
-    if posterior.columns is not None:
-        noise = noise * array_namespace(F.L).take(posterior.columns, index[1])
-    unsure = size.unsure_factors(F, posterior)
-    if not unsure[0].shape[1]:  # neither components nor offsets
-        xp = array_namespace(F.L)
-        return xp.take(xp.sum(F.L, axis=1), index[0]) + noise
-    return not_negative(LowRank(*unsure).gather(index)) + noise
 
 
 def mean_square(problem: Problem) -> float:

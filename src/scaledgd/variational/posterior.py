@@ -139,6 +139,33 @@ class Posterior:
         ridge = self.noise / xp.where(known, prior, xp.ones_like(prior))
         return xp.where(known, ridge, xp.zeros_like(ridge) + HOLD)
 
+    @property
+    def unsure(self) -> bool:
+        """Whether rows were solved with their uncertainty, unlike those of the first posterior."""
+        return any(bool(array_namespace(v).any(v > 0)) for v in self.variance)
+
+    @property
+    def spent(self) -> float:
+        """The degrees of freedom of the data that the factors have used.
+
+        A prior holds a number that the data do not determine, and what it holds is not spent: the
+        trace of I minus posterior over prior covariance. Both blocks can move X along a column of
+        one times a column of the other, which counts once. Without any shrinkage this is
+        q1 n1 + q2 n2 - q1 q2, which is r (n1 + n2 - r) without offsets.
+        """
+        used = []
+        for variance, prior in zip(self.variance, self.prior, strict=True):
+            xp = array_namespace(variance)
+            n, unsure = variance.shape[0], xp.sum(variance, axis=0)
+            share = to_host(unsure / positive(n * prior)) if n else np.ones(prior.shape[0])
+            used.append((n, np.clip(1 - share, 0.0, 1.0)))
+        (n1, first), (n2, second) = used
+        # odds of data to prior add up where both blocks can do the same
+        both, free = first[:, None] * second[None, :], (1 - first)[:, None] + (1 - second)[None, :]
+        left = 1 - both
+        common = np.where(left > 1e-12, both * free / np.where(left > 1e-12, left, 1.0), both)
+        return float(n1 * first.sum() + n2 * second.sum() - common.sum())
+
     def balanced(self, F: Rows, loss: Array | None = None) -> Found:
         """Return factors of the same X whose second moments are diagonal and equal.
 
