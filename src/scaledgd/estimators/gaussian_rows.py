@@ -87,8 +87,12 @@ def _published(
         covariance=tuple(np.zeros((len(B), *2 * B.shape[1:]), B.dtype) for B in F.blocks),
     )
     start = known.apply(data).problem().linearize(F)
-    F, _ = solved(start.view, F, posterior, 0)
-    state = start.moved(F).remembering(posterior)
+    F, rows = solved(start.view, F, posterior, 0)
+    state = start.moved(F)
+    # rows are solved as if the covariance were known; how sure it is counts for the noise
+    _, columns = solved(state.view, F, rows, 1)
+    posterior = replace(posterior, variance=(rows.variance[0], columns.variance[1]))
+    state = state.remembering(posterior)
     return Reading(1.0, Choice(), Scales(None, None), trail, known), state
 
 

@@ -34,6 +34,7 @@ from .limits import (
     ENOUGH,
     EVIDENCE,
     FEWEST,
+    FEWEST_FOLDS,
     FOLDS,
     FRACTION,
     QUIET,
@@ -101,7 +102,7 @@ class Judgement:
         m = self.data.size
         if m < FEWEST:
             return []
-        count = min(FOLDS, max(1, math.ceil(ENOUGH / (FRACTION * m))))
+        count = min(FOLDS, max(FEWEST_FOLDS, math.ceil(ENOUGH / (FRACTION * m))))
         xp, there = array_namespace(self.data.y), device(self.data.y)
         found = []
         for hidden in folds(self.data, self.modes, count):
@@ -146,7 +147,8 @@ class Judgement:
                 self._predict(trial, k)
             if any(len(trial.folds) <= k for trial in alive):
                 break
-            squares = self._held(alive, k + 1).squares()
+            held = self._held(alive, k + 1)
+            squares = held.squares()
             means = squares.mean(axis=1)
             best = int(np.argmin(means[1:]))
             self.baseline = float(means[0])
@@ -154,7 +156,7 @@ class Judgement:
                 trial.error = float(mean)
             more = [squares[c + 1] - squares[best + 1] for c in range(len(alive))]
             lead = [float(np.mean(x)) for x in more]
-            chance = [EVIDENCE * float(np.std(x)) / math.sqrt(len(x)) for x in more]
+            chance = [EVIDENCE * held.chance(x) for x in more]
             left = [c for c in range(len(alive)) if lead[c] <= chance[c]]
             alike = ALIKE * float(means[best + 1])
             settled = all(lead[c] + chance[c] <= alike for c in left)
@@ -179,7 +181,10 @@ class Judgement:
         pairs = self.pairs[:count]
         return Held(
             np.concatenate([host(test.flat) for _, test in pairs]),
-            np.concatenate([host(test.coordinates[1]) for _, test in pairs]),
+            tuple(
+                np.concatenate([host(test.coordinates[mode]) for _, test in pairs])
+                for mode in (0, 1)
+            ),
             np.concatenate([host(middles(fit))[host(t.coordinates[1])] for fit, t in pairs]),
             np.stack([np.concatenate(t.estimates[:count]) for t in trials]),
             self._deviations,
@@ -224,7 +229,7 @@ class Judgement:
         if not best.folds:
             return []
         held = self._held([best], len(best.folds))
-        unit = held.deviations[held.columns]
+        unit = held.deviations[held.index[1]]
         off, means = ((x - held.values) ** 2 for x in (held.estimates[0], held.baseline))
         against = objection(off, means, unit * unit)
         return [{"rank": best.fit.rank, "why": against}] if against else []
@@ -326,7 +331,8 @@ def folds(data: LocalObservations, modes: tuple[int, ...], count: int) -> list[A
     """Return disjoint choices of entries that resemble the missing ones, as boolean arrays.
 
     Where columns are missing together, the holes of other rows are copied; elsewhere entries are
-    drawn one by one. Rows and columns count in an order of their values, or in that of time.
+    drawn one by one. Where whole slices are missing, others are left out as a whole, in proportion.
+    Rows and columns count in an order of their values, or in that of time.
 
     Parameters
     ----------
@@ -335,20 +341,47 @@ def folds(data: LocalObservations, modes: tuple[int, ...], count: int) -> list[A
         The modes in which slices have an order.
     count : int
     """
-    index = data.coordinates
-    if modes or not data.places:
-        places = in_time(index, data.stamps)
-        return [host(h) for h in held_out(places, data.shape, FRACTION, 0, count)]
-    places = tuple(p[host(i)] for p, i in zip(data.places, index, strict=True))
+    order = in_time(data.coordinates, data.stamps) if modes else data.coordinates
+    known = data.places or (None, None)
+    places = tuple(
+        host(i) if p is None or k in modes else p[host(i)]
+        for k, (i, p) in enumerate(zip(order, known, strict=True))
+    )
+    found = _scattered(data, places, bool(modes), count)
+    for k, n in enumerate(data.shape):
+        found = _with_slices(places[k], n, data, found)
+    return found
+
+
+def _scattered(data: LocalObservations, places: Any, timed: bool, count: int) -> list[Any]:
+    """Holes of other rows, or single entries."""
     cells = math.prod(data.shape)
-    if cells <= LARGEST and data.size < cells:
-        holes = np.ones(data.shape, dtype=bool)
-        holes[places] = False
-        if together(holes):
-            found = [part[places] for part in moved_holes(holes, FRACTION, 0, count)]
-            if all(part.sum() >= 0.3 * FRACTION * data.size for part in found):
-                return found
+    if timed or cells > LARGEST or data.size == cells:
+        return [host(h) for h in held_out(places, data.shape, FRACTION, 0, count)]
+    holes = np.ones(data.shape, dtype=bool)
+    holes[places] = False
+    if together(holes):
+        found = [part[places] for part in moved_holes(holes, FRACTION, 0, count)]
+        if all(part.sum() >= 0.3 * FRACTION * data.size for part in found):
+            return found
     return chosen_by_hash(places, FRACTION, 0, count)
+
+
+def _with_slices(place: Any, n: int, data: LocalObservations, found: list[Any]) -> list[Any]:
+    """Leave out whole slices as well, if some are missing: as many as their share of the holes."""
+    counts = np.bincount(place, minlength=n)
+    empty, missing = counts == 0, math.prod(data.shape) - data.size
+    share = empty.sum() * math.prod(data.shape) / n / max(1, missing)
+    if not 0 < share < 1 or 2 * empty.sum() >= n:
+        return found
+    wider = []
+    for f, hidden in enumerate(found):
+        # holes of the same lengths, elsewhere
+        chosen = np.roll(empty, (f + 1) * n // (len(found) + 1)) & ~empty
+        room = share / (1 - share) * max(1, hidden.sum())
+        chosen &= np.cumsum(counts * chosen) <= max(room, counts[chosen].min(initial=n))
+        wider.append(hidden | chosen[place])
+    return wider
 
 
 def together(holes: Any) -> bool:

@@ -19,7 +19,7 @@ class Held:
     Attributes
     ----------
     values : array of shape (m,)
-    columns : integer array of shape (m,)
+    index : pair of integer arrays of shape (m,)
     baseline : array of shape (m,)
         Column means without the fold.
     estimates : array of shape (k, m)
@@ -28,7 +28,7 @@ class Held:
     """
 
     values: Any
-    columns: Any
+    index: tuple[Any, Any]
     baseline: Any
     estimates: Any
     deviations: Any
@@ -39,7 +39,7 @@ class Held:
         Noise is alike in all columns, or in proportion to their deviations, whichever makes the
         errors of the best candidate likelier; the errors of a column with many count for itself.
         """
-        j, sd, everyone = self.columns, self.deviations, np.vstack([self.baseline, self.estimates])
+        j, sd, everyone = self.index[1], self.deviations, np.vstack([self.baseline, self.estimates])
         unit, count = sd, np.bincount(j, minlength=len(sd))
         for _ in range(2):
             errors = _bounded((everyone - self.values) / unit[j]).mean(axis=1)
@@ -52,6 +52,16 @@ class Held:
             unit = np.sqrt((own + OWN * prior) / (count + OWN))
             unit = np.maximum(unit, LEAST * sd)
         return unit[j]
+
+    def chance(self, more: Any) -> float:
+        """Return the standard error of the mean of numbers, one for each entry.
+
+        Entries of a row, or of a column, may err together, and then count less than as many others.
+        """
+        off = more - np.mean(more)
+        alone = float(np.sqrt(np.sum(off * off)))
+        grouped = (float(np.linalg.norm(np.bincount(k, off))) for k in self.index)
+        return max(alone, *grouped) / len(off)
 
     def squares(self) -> Any:
         """Return the bounded squared errors of the baseline, and those of the candidates."""

@@ -16,6 +16,9 @@ ENOUGH = 4000
 FEWEST = 20
 """Number of entries below which none are held out."""
 
+FEWEST_FOLDS = 3
+"""Fewest folds: gaps in time err together, and a single draw of them says little."""
+
 FOLDS = 10
 """Most folds: with tenths, every entry has been held out once."""
 
