@@ -76,7 +76,7 @@ class Factored(Fitted):
     def of(cls, session: Session, data: LocalObservations, plan: Plan) -> Factored:
         """Fit a candidate to all entries."""
         reading, scaled, blank = plan.prepared(data)
-        session = session.apart().with_reading(reading)
+        session = session.aside(reading)
         problem = scaled.problem()
         if plan.start == "offsets":
             state = begin(session, scaled, blank, None).state
@@ -91,7 +91,7 @@ class Factored(Fitted):
 
     def reproducing(self, session: Session) -> Factored | None:
         """Return the fit of least rank that reproduces the data, if the components found do."""
-        session = session.apart().with_reading(self.reading)
+        session = session.aside(self.reading)
         state = polished(session, self.scaled, self.state)
         return None if state is None else replace(self, state=state)
 
@@ -105,7 +105,7 @@ class Factored(Fitted):
     def deeper(self, session: Session) -> Factored:
         """Look for components that seem to be noise."""
         how, problem = _how(self.plan, self.scaled), self.scaled.problem()
-        session = session.apart().with_reading(self.reading)
+        session = session.aside(self.reading)
         return replace(self, state=fit_joint(session, problem, self.scaled, self.state, how))
 
     @property
@@ -176,7 +176,7 @@ class InTime(Fitted):
     def of(cls, session: Session, data: LocalObservations, plan: Plan) -> InTime:
         """Fit a candidate to all entries: "smooth" with a low-rank part, or "series" alone."""
         reading, scaled, blank = plan.prepared(data)
-        session = session.apart().with_reading(reading)
+        session = session.aside(reading)
         if plan.start == "series":
             state = begin(session, scaled, blank, None).state
             known = None

@@ -77,9 +77,10 @@ def _published(
     data: LocalObservations, units: Units, found: gaussian.Gaussian, trail: Trail
 ) -> tuple[Reading, State]:
     """The Gaussian as factors: rows with a normal prior, and a noise that the shrinkage says."""
-    known = Units(units.offset + units.scale * found.mean, units.scale * found.scale)
     R, noise = gaussian.as_factors(found)
-    R = R.astype(data.y.dtype)
+    offset, scale = units.offset + units.scale * found.mean, units.scale * found.scale
+    offset, scale, R = (x.astype(data.y.dtype) for x in (offset, scale, R))
+    known = Units(offset, scale)
     F = Bordered(np.zeros((data.shape[0], R.shape[1]), data.y.dtype), R)
     posterior = replace(
         Posterior.first(F, noise),

@@ -113,7 +113,8 @@ class Judgement:
 
     @cached_property
     def _deviations(self) -> Any:
-        return host(own_units(self.data)).astype(np.float64)
+        found = host(own_units(self.data)).astype(np.float64)
+        return np.where(found > 0, found, 1.0)
 
     def enter(self, *plans: Plan) -> bool:
         """Fit candidates, and compare them with the best one; return whether one is better."""
@@ -224,7 +225,7 @@ class Judgement:
     def doubt(self) -> Trail:
         """What held-out entries say against the best one."""
         best = self.winner
-        if best.fit.plan.start == "offsets":
+        if not best.fit.rank and not best.fit.plan.in_time:
             return [{"rank": 0, "why": OFFSETS}]
         if not best.folds:
             return []

@@ -157,6 +157,8 @@ class LocalObservations(Observations):
 
     def _sharing(self, other: LocalObservations) -> LocalObservations:
         """Other values, or weights, at the same coordinates, which share the caches of these."""
+        # the order is that of the values as they were given, in whatever units they are fitted
+        _ = self.places
         other.__dict__.update(_shared=self._shared, _counts=self._counts)
         return other
 

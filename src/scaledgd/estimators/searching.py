@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
 from ..state import State
+from ..variational import current
 from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .gaussian_rows import affordable
 from .joint import NARROW_RANK, narrow, noise_share
@@ -17,16 +20,28 @@ from .judgement import judge
 from .limits import FEW, FIRST_RANK, LARGE
 from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
+from .packing import brought, host
 from .planned import TINY, fit_exact, fit_planned, plenty
-from .plans import LARGEST_RANK, Plan, candidates, gaussian_of, only_noise_left, reproduced
+from .plans import (
+    LARGEST_RANK,
+    Plan,
+    Reading,
+    candidates,
+    gaussian_of,
+    only_noise_left,
+    reproduced,
+)
 from .robust_search import search_robust
 from .scaling import table_factors
 from .session import Session
 from .steadiness import Part
-from .timed import LAST_SWEEPS, fit_timed, largest_rank, smooth_modes, stretch
+from .timed import LAST_SWEEPS, fit_timed, largest_rank, refined, smooth_modes, stretch
 from .units import unlike_columns
 from .vouching import DOUBT, determinable, middle_errors, objection, own_units, parts_of, squared
 from .wishes import Wishes
+
+Array = Any
+Index = tuple[Array, ...]
 
 REPRODUCED = 1e-6
 """Share of the squares of the data that nonnegative factors, which converge slowly, may leave."""
@@ -107,6 +122,28 @@ def _planned(
     return TableFit(reading, state, timed=timed, caution=plan.caution)
 
 
+def on_device_of(data: LocalObservations, fit: TableFit) -> TableFit:
+    """Return a fit of the same data on the host where the data are."""
+    if isinstance(data.y, np.ndarray):
+        return fit
+    reading: Reading = brought(fit.reading, data.y)
+    scaled = reading.apply(data)
+    F, posterior = (brought(x, data.y) for x in (table_factors(fit.state), current(fit.state)))
+    state = scaled.problem().linearize(F).remembering(posterior)
+    timed = fit.timed
+    if timed is not None:
+        model, path = brought(timed.model, data.y), (timed.rows.L, timed.rows.covariance)
+        known = brought(path, data.y) if timed.layout.mode else None
+        how = timed.layout.mode, timed.layout.clock, 0, None, known
+        timed = refined(scaled, model, *how)
+    return replace(fit, reading=reading, state=state, timed=timed)
+
+
+def _at_home(estimates: Callable[[Index], Array], like: Array, index: Index) -> Array:
+    """Estimates of a fit on the host at coordinates on a device."""
+    return brought(estimates(tuple(map(host, index))), like)
+
+
 def _judged(
     session: Session,
     data: LocalObservations,
@@ -144,12 +181,12 @@ def _judged(
         return _reproducing_fit(session, data, reproduced(state, given))
     found.simplify(plans)
     best = found.winner
-    if part is data:
-        session.shared.parts = found.parts
-        return found.finished()
+    if data.size <= LARGE:
+        session.shared.parts = [
+            replace(p, estimates=partial(_at_home, p.estimates, data.y)) for p in found.parts
+        ]
+        return on_device_of(data, found.finished())
     plan = replace(best.fit.plan, trail=found.trail, caution=found.caution)
-    if part.shape == data.shape and part.size == data.size:
-        return _planned(session, data, replace(plan, begun=best.fit.state))
     # a part of a large table does not show how large a rank the whole supports
     rank = plan.rank if given is None or plan.start != "joint" else given
     if plan.start == "joint" and given is None:
@@ -236,9 +273,10 @@ def _supported(session: Session, data: LocalObservations, wishes: Wishes) -> Pla
     if state is not None:
         rank = table_factors(state).rank
         return replace(plans[0], rank=rank, trail=[{"rank": rank, "why": "reproduces the data"}])
+    found.simplify(plans)
     best = found.winner.fit
-    rank = max(1, best.rank)
-    trail = [*found.trail, {"rank": rank, "why": "supported by the data"}]
+    rank = best.rank
+    trail = [*found.trail, *found.doubt, {"rank": rank, "why": "supported by the data"}]
     return replace(best.plan, rank=rank, trail=trail)
 
 

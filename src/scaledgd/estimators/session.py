@@ -180,6 +180,10 @@ class Session:
         """Return a session with its own limits and history, and the same deadline."""
         return replace(self, tol=tol, max_iter=max_iter, outcome=Outcome())
 
+    def aside(self, reading: Any) -> Session:
+        """Return a session with the same limits, whose history is its own."""
+        return replace(self, outcome=Outcome(), reading=reading)
+
     @property
     def out_of_time(self) -> bool:
         """Whether the fit has to end, because of the clock or a callback."""
