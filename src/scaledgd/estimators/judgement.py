@@ -24,7 +24,7 @@ from array_api_compat import array_namespace, device
 from .candidates import Factored, Fitted, InTime
 from .gaussian_rows import GaussianRows
 from .hashing import chosen_by_hash
-from .holes import LARGEST, held_out, in_time, moved_holes
+from .holes import DENSEST, LARGEST, held_out, in_time, moved_holes
 from .joint import noise_share
 from .journal import log
 from .caution import caution, model_of
@@ -357,7 +357,7 @@ def folds(data: LocalObservations, modes: tuple[int, ...], count: int) -> list[A
 def _scattered(data: LocalObservations, places: Any, timed: bool, count: int) -> list[Any]:
     """Holes of other rows, or single entries."""
     cells = math.prod(data.shape)
-    if timed or cells > LARGEST or data.size == cells:
+    if timed or cells > LARGEST or not (1 - DENSEST) * cells <= data.size < cells:
         return [host(h) for h in held_out(places, data.shape, FRACTION, 0, count)]
     holes = np.ones(data.shape, dtype=bool)
     holes[places] = False
