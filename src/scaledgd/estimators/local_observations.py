@@ -624,6 +624,9 @@ class LocalObservations(Observations):
             return Summary(float(r.shape[0]), float(square(scaled)) / whole**2, mean_unit)
         kept, inside, sums, _ = backend(scaled).within(scaled, threshold * whole)
         sums = float(sums) / whole**2
+        if by.limits is not None:
+            reach = xp.reshape(self.along(1, by.limits) + 0 * self.y, (-1,))
+            kept = xp.abs(scaled) <= reach * whole
         found = -self.sparse(r, ~kept)
         scale = scale_of(scaled) / whole if by.robust_scale else None
         return Summary(float(inside), float(sums), mean_unit, found, scale)

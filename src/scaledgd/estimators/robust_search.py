@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
@@ -22,6 +23,7 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
+from .packing import host
 from .plans import Reading
 from .robust import (
     OWN,
@@ -123,7 +125,8 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
             return exact
         found, part = part.of_small_rank(session, data, found, wishes, seed)
     session.shared.parts = part.all
-    timed = part.in_time(session, data, found, modes[0]) if modes else None
+    named = wishes.smooth != "auto"
+    timed = part.in_time(session, data, found, modes[0], named) if modes else None
     if timed is not None:
         return timed
     against = part.against
@@ -308,26 +311,32 @@ class _Part:
         return replace(found, reading=replace(found.reading, trail=trail)), part
 
     def in_time(
-        self, session: Session, data: LocalObservations, whole: TableFit, mode: int
+        self, session: Session, data: LocalObservations, whole: TableFit, mode: int, named: bool
     ) -> TableFit | None:
-        """Return a fit in time, if it predicts better. The one of most entries judges it."""
-        rank, limit = table_factors(whole.state).rank, MULTIPLE
+        """Return a fit in time, if it predicts better, or no worse if time was named.
+
+        The one of most entries judges it.
+        """
+        rank = table_factors(whole.state).rank
         usable = (_has_posterior(fit) for fit in (self.found, whole))
         if not all(usable) or not 0 < rank <= largest_rank(data, mode):
             return None
         reading, state, scaled = _without_offsets(self.found, self.fit)
-        timed = fit_timed(session, scaled, state, mode, SWEEPS, limit)
+        timed = fit_timed(session, scaled, state, mode, SWEEPS, True)
         errors = bounded(self.judged(reading.values(timed, self.test.coordinates)))
         first = self.errors[: errors.shape[0]]
-        if session.out_of_time or not better(errors, first):
+        fine = not better(first, errors) if named else better(errors, first)
+        if session.out_of_time or not fine:
             return None
         # entries that are left out leave gaps in time, so estimates change more than by chance
         session.shared.parts = [Part(partial(reading.values, timed), 1.0)]
         against = objection(errors, self.medians[: errors.shape[0]])
         reading, state, scaled = _without_offsets(whole, data)
-        timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
-        noise = timed.model.noise
-        threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
+        timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, True)
+        assert timed.limits is not None
+        noise, limits = timed.model.noise, np.sort(host(timed.limits))
+        typical = float(limits[len(limits) // 2])
+        threshold = typical * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
         found = TableFit(replace(reading, trail=trail), state, None, threshold, timed)
         return doubted(found, against) if against else found
@@ -367,13 +376,17 @@ def _by_ranks(
 
 def _medians_alone(data: LocalObservations) -> TableFit:
     """Column medians, if nothing else predicts better."""
-    choice, size = Choice("columns", robust=True), data.magnitude()
-    normal = data.scaled(size)
+    # columns have their own limits, so they need their own units
+    choice, units = Choice("columns", robust=True), robust_column_units(data)
+    normal = units.apply(data)
+    size = normal.magnitude()
+    normal = normal.scaled(size)
     start = replace(empty(normal, choice), R=normal.medians(1)[:, None])
     trail = [{"rank": 0, "why": MEDIANS}]
     state = normal.problem().linearize(start)
     limit = MULTIPLE * normal.residual_scale(start)
-    return TableFit(Reading(size=size, choice=choice, trail=trail), state, None, limit)
+    reading = Reading(size=size, choice=choice, trail=trail, units=units)
+    return TableFit(reading, state, None, limit)
 
 
 def _without_offsets(

@@ -115,7 +115,10 @@ class TimedModel(MatrixModel):
         )
         noise = float(array_namespace(timed.model.noise).mean(timed.model.noise))
         model.__dict__["_fitted"] = timed  # already solved
-        return model.with_same_fit(free=float(data.size), noise=noise)
+        limits = None
+        if timed.limits is not None and not timed.layout.mode:
+            limits = math.sqrt(noise) * timed.limits
+        return model.with_same_fit(free=float(data.size), noise=noise, limits=limits)
 
     # ---- rows
 
@@ -239,11 +242,16 @@ class TimedModel(MatrixModel):
     # ---- values
 
     @property
-    def limit(self) -> float | None:
-        """The standard deviations beyond which entries are rejected."""
+    def limit(self) -> Array | None:
+        """The standard deviations beyond which entries of every series are rejected."""
         if self.threshold is None:
             return None
-        return self.threshold / math.sqrt(self.noise) if self.noise else MULTIPLE
+        ones, root = 1 + 0 * self.smooth.noise, math.sqrt(self.noise)
+        if not root:
+            return MULTIPLE * ones
+        if self.mode or self.limits is None:  # all series alike
+            return self.threshold / root * ones
+        return self.limits / root
 
     @cached_property
     def _summary(self) -> Summary:
