@@ -146,6 +146,13 @@ class LocalObservations(Observations):
         other.__dict__.update(_shared=self._shared, _counts=self._counts)
         return other
 
+    def listed(self) -> LocalObservations:
+        """Return the entries of a complete table one by one, with their coordinates."""
+        if self.index is not None or not isinstance(self.y, np.ndarray):
+            return self
+        weight = None if self.weight is None else np.reshape(self.weight, (-1,))
+        return LocalObservations(self.coordinates, self.flat, self.shape, weight, self.stamps)
+
     def in_single(self) -> LocalObservations | None:
         double = isinstance(self.y, np.ndarray) and self.y.dtype == np.float64
         if not double or self.index is None or self.weight is not None or self.size < MANY:

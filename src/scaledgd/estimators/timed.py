@@ -149,7 +149,13 @@ class Timed:
 
     @classmethod
     def solved(
-        cls, layout: Layout, table: Table, model: Smooth, rows: Rows, limits: Array | None = None
+        cls,
+        layout: Layout,
+        table: Table,
+        model: Smooth,
+        rows: Rows,
+        limits: Array | None = None,
+        robust: bool = False,
     ) -> Timed:
         """Return a fit in which rows of the data depend on those rows alone.
 
@@ -165,11 +171,15 @@ class Timed:
         limits : array of shape (n,), optional
             Entries of every series that are further from what others say, in standard deviations,
             are rejected.
+        robust : bool
+            Whether to find these distances, if they are not given.
         """
-        if limits is None:
+        if limits is None and not robust:
             return cls(layout, *_solved(layout, table, model, rows), table)
         # gross errors count little at first, and then nothing
-        whole, found = _solved(layout, table, heavy(model), rows)
+        wide = replace(model, freedom=FREEDOM)
+        whole, found = _solved(layout, table, wide, rows)
+        limits = _limits(layout, table, whole, found) if limits is None else limits
         kept = without_errors(table, whole, found, limits)
         whole, found = _solved(layout, kept, model, rows)
         return cls(layout, whole, found, kept, limits)
@@ -339,13 +349,7 @@ def fit_timed(
     model = replace(model, freedom=None)
     for k in range(LEARN):
         model, rows = swept(kept, model, rows, not k)
-    limits = _limits(layout, table, *_solved(layout, table, heavy(model), rows))
-    return Timed.solved(layout, table, model, rows, limits)
-
-
-def heavy(model: Smooth) -> Smooth:
-    """The model with heavy-tailed noise, under which gross errors count little."""
-    return replace(model, freedom=FREEDOM)
+    return Timed.solved(layout, table, model, rows, robust=True)
 
 
 def _limits(layout: Layout, table: Table, model: Smooth, rows: Rows) -> Array:
