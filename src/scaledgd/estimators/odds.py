@@ -20,10 +20,12 @@ import numpy as np
 
 Array = Any
 
-FALSE = 0.05
+FALSE = 0.02
 """Largest share of the named errors that are none, as far as the two groups are known.
 
-Real noise has more shapes than theirs: at most a tenth is wanted, and half of it expected."""
+A tenth is wanted. Noise has more shapes than theirs: on eleven series and tables with errors in 2 %
+of the cells, this share named .8 % of the good cells (median), .05 named 1.0 %, and both found .997
+of the errors."""
 
 BIN = 0.2
 """Width of the bins, in natural logarithms."""

@@ -16,7 +16,7 @@ from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, Variational, current
 from . import odds
-from .comparing import better
+from .comparing import better, shown
 from .constants import varying_at
 from .fitting import degrees
 from .joint import (
@@ -362,7 +362,7 @@ class _Part:
         timed = fit_timed(session, scaled, state, mode, SWEEPS, True)
         errors = bounded(self.judged(reading.values(timed, self.test.coordinates)))
         first = self.errors[: errors.shape[0]]
-        if session.out_of_time or better(first, errors):
+        if session.out_of_time or shown(first, errors):
             return None
         # entries that are left out leave gaps in time, so estimates change more than by chance
         session.shared.parts = [Part(partial(reading.values, timed), 1.0)]
