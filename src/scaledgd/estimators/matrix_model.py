@@ -193,7 +193,10 @@ class MatrixModel(EntrywiseModel):
         """The residuals that gross errors of every column exceed; None if nothing else is left."""
         data, most = self.observations, self.threshold
         rejecting = most is not None and self.outliers_expected == "auto"
-        if not rejecting or self.noise <= EXACT or not isinstance(data, LocalObservations):
+        # large tables, also those in shards, have one limit for all columns
+        small = self.knows_rows or not self.factors.rank
+        local = isinstance(data, LocalObservations)
+        if not rejecting or self.noise <= EXACT or not small or not local:
             return None
         assert most is not None
         index = data.coordinates
