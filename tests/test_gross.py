@@ -141,3 +141,27 @@ def test_cleaning_leaves_alone_what_is_not_doubted(fine):
     assert changed.sum() == facts["outliers"]
     assert changed[wrong].mean() >= 0.95
     assert changed[~wrong].mean() <= 0.02
+
+
+def test_cleaning_replaces_the_named_errors_of_unlike_series(fine):
+    """Every series has its own noise, and its own limit."""
+    rng = np.random.default_rng(7)
+    X = np.cumsum(rng.standard_normal((300, 2)), axis=0) @ rng.standard_normal((2, 10))
+    X += X.std(axis=0) * np.geomspace(0.01, 0.3, 10) * rng.standard_normal(X.shape)
+    Y, _ = planted(X, rng)
+    header = ",".join(f"sensor{j}" for j in range(10))
+    np.savetxt("readings.csv", Y, delimiter=",", header=header, comments="", fmt="%.17g")
+    facts = fine("clean", "readings.csv", "-o", "clean.csv")
+    model = sg.RobustPCA(random_state=0).fit(Y)
+    assert model.center_ == model.scale_ == "columns"
+    assert facts["outliers"] == model.outliers_.nnz
+
+
+def test_new_rows_of_series_are_cleaned():
+    rng = np.random.default_rng(8)
+    X = (np.cumsum(rng.standard_normal((200, 2)), axis=0) @ rng.standard_normal((2, 20))).T
+    X += 0.1 * X.std() * rng.standard_normal(X.shape)
+    Y, wrong = planted(X, rng)
+    model = sg.RobustPCA(smooth="columns").fit(Y)
+    clean = model.transform(Y[:5])
+    assert np.abs((clean - X[:5])[wrong[:5]]).max() < X.std()

@@ -246,12 +246,17 @@ class TimedModel(MatrixModel):
         """The standard deviations beyond which entries of every series are rejected."""
         if self.threshold is None:
             return None
-        ones, root = 1 + 0 * self.smooth.noise, math.sqrt(self.noise)
-        if not root:
-            return MULTIPLE * ones
-        if self.mode or self.limits is None:  # all series alike
-            return self.threshold / root * ones
-        return self.limits / root
+        root = math.sqrt(self.noise)
+        if self.limits is not None and root:
+            return self.limits / root
+        # rows that are series have one limit, since others may follow
+        return (self.threshold / root if root else MULTIPLE) + 0 * self.smooth.noise[:1]
+
+    @property
+    def unit_of_columns(self) -> Array:
+        """The unit of every column; that of its noise, if columns are series."""
+        unit = super().unit_of_columns
+        return unit if self.mode else unit * self._root
 
     @cached_property
     def _summary(self) -> Summary:
