@@ -267,13 +267,10 @@ class Cleaned(Fitted):
         """Return how far off cells of some columns may be without being errors."""
         if self.failed:
             return math.inf
-        known, threshold = self.model._model, float(self.model.threshold_)
-        if self.smooth == "rows":  # every series has its own noise
-            return float(known.threshold * known.size) * np.asarray(known.unit(None))[:, columns]
-        if self.units is None:
-            return threshold
-        scale = self.units.scale  # the threshold is that of a typical column
-        return threshold * scale[columns] / np.median(scale)
+        known = self.model._model
+        if len(known.observations.shape) > 2:
+            return float(self.model.threshold_)
+        return np.asarray(known.reach)[columns]
 
 
 def framed(values: Array, times: Array | None) -> Any:

@@ -162,6 +162,13 @@ class LocalObservations(Observations):
         other.__dict__.update(_shared=self._shared, _counts=self._counts)
         return other
 
+    def listed(self) -> LocalObservations:
+        """Return the entries of a complete table one by one, with their coordinates."""
+        if self.index is not None or not isinstance(self.y, np.ndarray):
+            return self
+        weight = None if self.weight is None else np.reshape(self.weight, (-1,))
+        return LocalObservations(self.coordinates, self.flat, self.shape, weight, self.stamps)
+
     def in_single(self) -> LocalObservations | None:
         double = isinstance(self.y, np.ndarray) and self.y.dtype == np.float64
         if not double or self.index is None or self.weight is not None or self.size < MANY:
@@ -640,6 +647,9 @@ class LocalObservations(Observations):
             return Summary(float(r.shape[0]), float(square(scaled)) / whole**2, mean_unit)
         kept, inside, sums, _ = backend(scaled).within(scaled, threshold * whole)
         sums = float(sums) / whole**2
+        if by.limits is not None:
+            reach = xp.reshape(self.along(1, by.limits) + 0 * self.y, (-1,))
+            kept = xp.abs(scaled) <= reach * whole
         found = -self.sparse(r, ~kept)
         scale = scale_of(scaled) / whole if by.robust_scale else None
         return Summary(float(inside), float(sums), mean_unit, found, scale)

@@ -10,12 +10,12 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ..factors import Bordered, LowRank
-from ..linalg import epsilon, fix_signs
+from ..linalg import epsilon, fix_signs, like
 from ..methods import NonNegative
 from ..solve import solve
 from ..state import State
 from ..variational import Posterior, current, solved
-from . import validation
+from . import odds, validation
 from .constants import Levels, column_levels, levelled, row_levels, unlike
 from .fitting import degrees, has_posterior
 from .local_observations import LocalObservations
@@ -32,6 +32,13 @@ from .units import Units
 from .vouching import DOUBT
 
 Array = Any
+
+
+EXACT = 1e-12
+"""Noise variance, in units of the fit, up to which all that is rejected is an error."""
+
+WHOLLY = 0.99
+"""Share of an entry in its own estimate beyond which nothing else says what it should be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +128,9 @@ class MatrixModel(EntrywiseModel):
         The values of constant columns, NaN elsewhere.
     typical : array of shape (q,), optional
         The mean of the rows of the left factor, for rows with too few entries.
+    limits : array of shape (n2,), optional
+        The residuals that gross errors of every column exceed, in units of the fit. The threshold
+        only says which entries the fit follows; it rejects more than errors.
     """
 
     choice: Choice = field(default_factory=Choice)
@@ -133,6 +143,7 @@ class MatrixModel(EntrywiseModel):
     outliers_expected: Any = None
     levels: Array | None = None
     typical: Array | None = None
+    limits: Array | None = None
 
     @classmethod
     def of(
@@ -175,7 +186,29 @@ class MatrixModel(EntrywiseModel):
         F, known = model.solve_rows(data)
         model = replace(model, factors=F, scales=known)
         free, noise = model._noise(model._summary)
-        return model.with_same_fit(free=free, noise=noise)
+        model = model.with_same_fit(free=free, noise=noise)
+        limits = model._gross()
+        return model if limits is None else replace(model, limits=limits)
+
+    def _gross(self) -> Array | None:
+        """The residuals that gross errors of every column exceed; None if nothing else is left."""
+        data, most = self.observations, self.threshold
+        rejecting = most is not None and self.outliers_expected == "auto"
+        # large tables, also those in shards, have one limit for all columns
+        small = self.knows_rows or not self.factors.rank
+        local = isinstance(data, LocalObservations)
+        if not rejecting or self.noise <= EXACT or not small or not local:
+            return None
+        assert most is not None
+        index = data.coordinates
+        off = host(abs(data.flat - self.at(index)) / self.unit(index))
+        # what the fit follows is compared with what the others say
+        share = np.minimum(host(self.spread().variance(index)) / self.noise, WHOLLY)
+        sizes = np.where(off <= most, off / (1 - share), off)
+        columns, unit = host(index[1]), host(self.unit_of_columns)
+        varying = odds.deviations(host(data.flat) / unit[columns], columns, len(unit))
+        found = odds.limits(sizes, columns, varying)
+        return like(np.maximum(found, most), self.factors.R)
 
     # ---- rows
 
@@ -305,7 +338,7 @@ class MatrixModel(EntrywiseModel):
         scales = (known.rows, columns)
         factors = found["factors_"]
         by_fraction = isinstance(self.outliers_expected, float | int)
-        by = Measure(offsets, self.size, scales, self.threshold, by_fraction)
+        by = Measure(offsets, self.size, scales, self.threshold, by_fraction, self.limits)
         return self.observations.summary(factors, by)
 
     def _noise(self, left: Summary) -> tuple[float, float]:
@@ -339,8 +372,7 @@ class MatrixModel(EntrywiseModel):
         left = self._summary
         found = {**self.attributes, "noise_variance_": self.noise * left.mean_unit}
         if self.threshold is not None:
-            typical = 1.0 if self.units is None else float(np.median(host(self.units.scale)))
-            found["threshold_"] = float(self.threshold * self.size) * typical
+            found["threshold_"] = float(np.median(host(self.reach)))
             found["outliers_"] = unlike(left.outliers, self.all_levels)
         return found
 
@@ -391,6 +423,20 @@ class MatrixModel(EntrywiseModel):
             return unit
         d = self.units.scale
         return unit * (d[None, :] if index is None else array_namespace(d).take(d, index[1]))
+
+    @property
+    def unit_of_columns(self) -> Array:
+        """The unit of every column, without those of rows."""
+        d = self.size + 0 * self.observations.counts(1)
+        for scale in (self.scales.columns, None if self.units is None else self.units.scale):
+            d = d if scale is None else d * scale
+        return d
+
+    @property
+    def reach(self) -> Array:
+        """The residuals that gross errors of every column exceed, in units of the data."""
+        assert self.threshold is not None
+        return self.unit_of_columns * (self.threshold if self.limits is None else self.limits)
 
     # ---- how sure it is
 
@@ -446,6 +492,7 @@ class MatrixModel(EntrywiseModel):
         widths = [B.shape[1] for B in F.blocks]
         shaped(self.ridge, (widths[0],), optional=True)
         shaped(self.typical, (widths[0],), optional=True)
+        shaped(self.limits, (n2,), least=0, optional=True)
         if self.units is not None:
             must(isinstance(self.units, Units), "the units")
             shaped(self.units.offset, (n2,))

@@ -249,6 +249,8 @@ class Measure:
         Residuals above it, in these units, are outliers.
     robust_scale : bool
         Whether to compute a robust standard deviation as well.
+    limits : array of shape (n2,), optional
+        The residuals that outliers of every column of a table exceed, instead of the threshold.
     """
 
     offsets: tuple[Array | None, ...] = ()
@@ -256,6 +258,7 @@ class Measure:
     scales: tuple[Array | None, ...] = ()
     threshold: float | None = None
     robust_scale: bool = False
+    limits: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,21 +7,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ..factors import Bordered
-from ..linalg import epsilon
+from ..linalg import epsilon, like
 from ..problems import Observed
 from ..state import State
 from ..variational import Posterior, Variational, current
-from .comparing import better
+from . import odds
+from .comparing import better, shown
 from .constants import varying_at
 from .fitting import degrees
-from .joint import Joint, fit_joint, narrow, robust_variance, shared, whole_covariances
+from .joint import (
+    Joint,
+    fit_joint,
+    narrow,
+    robust_variance,
+    shared,
+    supported,
+    whole_covariances,
+)
 from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .noise_units import in_units_of_noise
 from .observations import MOST, MULTIPLE
+from .packing import host
 from .plans import Reading
 from .robust import (
     OWN,
@@ -83,6 +94,18 @@ DETERMINED = 0.5
 SHARE = 0.9
 """Initial share of the variance that the low-rank part explains."""
 
+FIRST = 12
+"""Sweeps after which columns of large tables that have vanished are dropped."""
+
+VANISHED = 0.02
+"""Relevance of a column that has vanished, before the fit converges."""
+
+LAST = 200
+"""Sweeps of a fit, unless the noise still falls."""
+
+FOLD = 20
+"""Sweeps of a fit to most entries that starts from the fit to all."""
+
 
 def search_robust(session: Session, data: LocalObservations, wishes: Wishes, seed: int) -> TableFit:
     """Return the fit of a table with gross errors.
@@ -103,6 +126,8 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     if wishes.rank is not None and wishes.rank > determinable(data, DETERMINED):
         wishes = replace(wishes, rank=None)  # an upper bound that excludes nothing
     most = most if wishes.rank is None else min(wishes.rank, *data.shape)
+    if data.size > SMALL and whole_covariances(data, most):
+        data = data.listed()  # kernels pass over entries faster than array operations over tables
     found = _plain(session, data, wishes, most, seed)
     # slowly moving objects in a video are not background
     small = _by_columns(wishes) and whole_covariances(data, most)
@@ -112,7 +137,7 @@ def search_robust(session: Session, data: LocalObservations, wishes: Wishes, see
     if data.size > JUDGED and not modes:
         session.shared.parts = []
         return doubted(found) if useless(data, found, seed) else found
-    part = _Part.of(session, data, wishes, most, seed)
+    part = _Part.of(session, data, found, wishes, most, seed)
     if part is None:
         return found
     found = part.no_better(session, data, found, wishes, most, seed)
@@ -200,13 +225,28 @@ class _Part:
 
     @classmethod
     def of(
-        cls, session: Session, data: LocalObservations, wishes: Wishes, most: int, seed: int
+        cls,
+        session: Session,
+        data: LocalObservations,
+        whole: TableFit,
+        wishes: Wishes,
+        most: int,
+        seed: int,
     ) -> _Part | None:
-        """Hold out entries and fit the others; None if there are too few."""
-        pairs, unit = parts_of(data, seed, ENOUGH), robust_column_units(data).scale
+        """Hold out entries and fit the others; None if there are too few.
+
+        Large tables start from the fit to all entries, which hardly remembers a tenth of them.
+        """
+        pairs, unit = parts_of(data, seed, ENOUGH), _units_of_errors(data)
         xp, parts = array_namespace(data.y), []
+        warm = data.size > SMALL and _has_posterior(whole)
         for fit, test in pairs:
-            found = _plain(session.with_reading(None).apart(), fit, wishes, most, seed)
+            apart = session.with_reading(None).apart()
+            if warm:
+                rank = table_factors(whole.state).rank
+                found = _by_student(apart, fit, wishes, rank, seed, whole, FOLD)
+            else:
+                found = _plain(apart, fit, wishes, most, seed)
             squares = squared(test, found.values(test.coordinates), unit)
             parts.append(cls(fit, test, found, unit, squares, squares))
             if session.out_of_time:
@@ -310,27 +350,41 @@ class _Part:
     def in_time(
         self, session: Session, data: LocalObservations, whole: TableFit, mode: int
     ) -> TableFit | None:
-        """Return a fit in time, if it predicts better. The one of most entries judges it."""
-        rank, limit = table_factors(whole.state).rank, MULTIPLE
+        """Return a fit in time, unless it predicts worse. The one of most entries judges it.
+
+        That neighbours are alike is known before, so chance does not decide against them.
+        """
+        rank = table_factors(whole.state).rank
         usable = (_has_posterior(fit) for fit in (self.found, whole))
         if not all(usable) or not 0 < rank <= largest_rank(data, mode):
             return None
         reading, state, scaled = _without_offsets(self.found, self.fit)
-        timed = fit_timed(session, scaled, state, mode, SWEEPS, limit)
+        timed = fit_timed(session, scaled, state, mode, SWEEPS, True)
         errors = bounded(self.judged(reading.values(timed, self.test.coordinates)))
         first = self.errors[: errors.shape[0]]
-        if session.out_of_time or not better(errors, first):
+        if session.out_of_time or shown(first, errors):
             return None
         # entries that are left out leave gaps in time, so estimates change more than by chance
         session.shared.parts = [Part(partial(reading.values, timed), 1.0)]
         against = objection(errors, self.medians[: errors.shape[0]])
         reading, state, scaled = _without_offsets(whole, data)
-        timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, limit)
-        noise = timed.model.noise
-        threshold = limit * math.sqrt(float(array_namespace(noise).mean(noise)))
+        timed = fit_timed(session, scaled, state, mode, LAST_SWEEPS, True)
+        assert timed.limits is not None
+        noise, limits = timed.model.noise, np.sort(host(timed.limits))
+        typical = float(limits[len(limits) // 2])
+        threshold = typical * math.sqrt(float(array_namespace(noise).mean(noise)))
         trail = [*reading.trail, {"rank": timed.model.R.shape[1], "why": "neighbours are alike"}]
         found = TableFit(replace(reading, trail=trail), state, None, threshold, timed)
         return doubted(found, against) if against else found
+
+
+def _units_of_errors(data: LocalObservations) -> Array:
+    """Robust deviations of columns; of those in which most entries are equal, the plain ones."""
+    known, columns = robust_column_units(data).scale, host(data.coordinates[1])
+    size = data.magnitude()
+    own = size * odds.deviations(host(data.flat) / size, columns, data.shape[1]) / 1.4826
+    own = like(own, known)
+    return array_namespace(known).where(own > 0, own, known)
 
 
 def _has_posterior(found: TableFit) -> bool:
@@ -367,13 +421,17 @@ def _by_ranks(
 
 def _medians_alone(data: LocalObservations) -> TableFit:
     """Column medians, if nothing else predicts better."""
-    choice, size = Choice("columns", robust=True), data.magnitude()
-    normal = data.scaled(size)
+    # columns have their own limits, so they need their own units
+    choice, units = Choice("columns", robust=True), robust_column_units(data)
+    normal = units.apply(data)
+    size = normal.magnitude()
+    normal = normal.scaled(size)
     start = replace(empty(normal, choice), R=normal.medians(1)[:, None])
     trail = [{"rank": 0, "why": MEDIANS}]
     state = normal.problem().linearize(start)
     limit = MULTIPLE * normal.residual_scale(start)
-    return TableFit(Reading(size=size, choice=choice, trail=trail), state, None, limit)
+    reading = Reading(size=size, choice=choice, trail=trail, units=units)
+    return TableFit(reading, state, None, limit)
 
 
 def _without_offsets(
@@ -442,6 +500,7 @@ def _by_student(
     most: int,
     seed: int,
     other: TableFit | None = None,
+    sweeps: int = LAST,
 ) -> TableFit:
     """Fit column offsets, factors and heavy-tailed noise, starting from another fit if given."""
     assert wishes.outliers is not None
@@ -456,12 +515,18 @@ def _by_student(
     blank = empty(normal, choice)
     start = replace(blank, R=normal.medians(1)[:, None])
     here, problem = session.with_reading(reading), normal.problem()
-    how = Joint(most, SHARE, units is not None, FREEDOM)
+    how = Joint(most, SHARE, units is not None, FREEDOM, sweeps)
     begun = weighted(normal, how.begun(normal, problem, start))
     if other is not None:
         begun = continued(normal, problem, carried(other, reading, start), begun)
+    elif data.size > SMALL:
+        # sweeps cost the square of the columns, most of which soon vanish
+        begun = supported(
+            here.solve(problem, begun, how.method(normal), [], FIRST, stage="first"), None, VANISHED
+        )
     state = fit_joint(here, problem, normal, begun, how)
-    state = without_errors_of_one(here, problem, normal, state, how)
+    if sweeps > FOLD:
+        state = without_errors_of_one(here, problem, normal, state, how)
     rank = table_factors(state).rank
     trail = [{"rank": rank, "why": "supported by the data"}]
     reading = replace(reading, trail=trail)

@@ -17,6 +17,7 @@ from ..temporal.smooth import (
     Smooth,
     Table,
     begun,
+    distances,
     no_rows,
     solved_rows,
     solved_series,
@@ -24,6 +25,7 @@ from ..temporal.smooth import (
     without_errors,
 )
 from ..variational import current
+from . import odds
 from .local_observations import LocalObservations
 from .packing import host
 from .scaling import table_factors
@@ -49,12 +51,6 @@ SPARSEST = 0.1
 
 FREEDOM = 1.0
 """Degrees of freedom of the noise if gross errors are expected: the heaviest tails."""
-
-CORE = 0.38
-"""Ratio of the scale of Student noise to the variance of the normal noise it is fitted to."""
-
-REJECTIONS = 3
-"""Number of searches for gross errors."""
 
 CHANCE = 4.0
 """Standard errors by which the correlation of neighbours must exceed zero."""
@@ -141,16 +137,25 @@ class Timed:
     rows : Rows
     table : Table
         The fitted data; rejected entries have no weight.
+    limits : array of shape (n,), optional
+        The distances beyond which entries of every series are rejected.
     """
 
     layout: Layout
     model: Smooth
     rows: Rows
     table: Table
+    limits: Array | None = None
 
     @classmethod
     def solved(
-        cls, layout: Layout, table: Table, model: Smooth, rows: Rows, limit: float | None = None
+        cls,
+        layout: Layout,
+        table: Table,
+        model: Smooth,
+        rows: Rows,
+        limits: Array | None = None,
+        robust: bool = False,
     ) -> Timed:
         """Return a fit in which rows of the data depend on those rows alone.
 
@@ -163,17 +168,21 @@ class Timed:
         model : Smooth
         rows : Rows
             Their low-rank part is known if columns follow each other.
-        limit : float, optional
-            Entries that are further from their estimates, in standard deviations, are rejected.
+        limits : array of shape (n,), optional
+            Entries of every series that are further from what others say, in standard deviations,
+            are rejected.
+        robust : bool
+            Whether to find these distances, if they are not given.
         """
-        if limit is None:
+        if limits is None and not robust:
             return cls(layout, *_solved(layout, table, model, rows), table)
         # gross errors count little at first, and then nothing
-        whole, found = _solved(layout, table, replace(model, freedom=FREEDOM), rows)
-        for _ in range(REJECTIONS):
-            kept = without_errors(table, whole, found, limit)
-            whole, found = _solved(layout, kept, model, rows)
-        return cls(layout, whole, found, kept)
+        wide = replace(model, freedom=FREEDOM)
+        whole, found = _solved(layout, table, wide, rows)
+        limits = _limits(layout, table, whole, found) if limits is None else limits
+        kept = without_errors(table, whole, found, limits)
+        whole, found = _solved(layout, kept, model, rows)
+        return cls(layout, whole, found, kept, limits)
 
     def gather(self, index: tuple[Array, ...]) -> Array:
         """Return the estimates at coordinates."""
@@ -304,7 +313,7 @@ def fit_timed(
     state: State | None,
     mode: int,
     sweeps: int,
-    limit: float | None = None,
+    robust: bool = False,
 ) -> Timed:
     """Return a fit in time, started from one without time.
 
@@ -317,26 +326,36 @@ def fit_timed(
         Of a fit without offsets; None for series of columns alone.
     mode : int
     sweeps : int
-    limit : float, optional
-        Entries that are further from their estimates, in standard deviations, are rejected.
+    robust : bool
+        Whether gross errors are rejected.
     """
     layout = Layout.of(data, mode)
     table = layout.table(data)
-    model, rows = _begun(table, layout, state, None if limit is None else FREEDOM)
+    model, rows = _begun(table, layout, state, FREEDOM if robust else None)
     count = sweeps if state is not None else min(sweeps, LEARN)
     for k in range(count):
         model, rows = swept(table, model, rows, k % LEARN == 0)
         if session.out_of_time:
             break
-    kept = table
-    for _ in range(0 if limit is None else REJECTIONS):
-        # heavy-tailed noise is that of most entries, not of all
-        wide = model if model.freedom is None else replace(model, noise=model.noise / CORE)
-        kept = without_errors(table, wide, rows, limit or 0.0)
-        model = replace(model, freedom=None)
-        for k in range(LEARN):
-            model, rows = swept(kept, model, rows, not k)
-    return Timed.solved(layout, table, model, rows, limit)
+    if not robust:
+        return Timed.solved(layout, table, model, rows)
+    kept = without_errors(table, model, rows, _limits(layout, table, model, rows))
+    model = replace(model, freedom=None)
+    for k in range(LEARN):
+        model, rows = swept(kept, model, rows, not k)
+    return Timed.solved(layout, table, model, rows, robust=True)
+
+
+def _limits(layout: Layout, table: Table, model: Smooth, rows: Rows) -> Array:
+    """The distances beyond which entries are gross errors, one per series."""
+    seen = host(table.weight) > 0
+    n = table.Z.shape[1]
+    sizes, series = host(distances(table, model, rows))[seen], np.nonzero(seen)[1]
+    varying = odds.deviations(host(table.Z)[seen], series, n) / np.sqrt(host(model.noise))
+    if layout.mode == 1:  # series are rows: those of other data are like these
+        varying, series = np.median(varying)[None], 0 * series
+    found = odds.limits(sizes, series, varying) + np.zeros(n)
+    return like(found, table.Z)
 
 
 def known_rows(table: Table, model: Smooth, path: tuple[Array, Array] | None) -> Rows:
@@ -359,7 +378,7 @@ def refined(
     mode: int,
     clock: Clock,
     sweeps: int,
-    limit: float | None = None,
+    limits: Array | None = None,
     path: tuple[Array, Array] | None = None,
 ) -> Timed:
     """Return a fit that continues from a model.
@@ -372,18 +391,18 @@ def refined(
     mode : int
     clock : Clock
     sweeps : int
-    limit : float, optional
+    limits : array of shape (n,), optional
     path : pair of arrays, optional
         If columns follow each other: their factor, in the order of time, and its covariances.
     """
     layout = Layout.of(data, mode, clock)
     table = layout.table(data)
     rows = known_rows(table, model, path)
-    known = Timed.solved(layout, table, model, rows, limit)
+    known = Timed.solved(layout, table, model, rows, limits)
     model, rows = known.model, known.rows
     for _ in range(sweeps):
         model, rows = swept(known.table, model, rows, False)
-    return Timed.solved(layout, table, model, rows, limit)
+    return Timed.solved(layout, table, model, rows, limits)
 
 
 def _begun(

@@ -115,7 +115,10 @@ class TimedModel(MatrixModel):
         )
         noise = float(array_namespace(timed.model.noise).mean(timed.model.noise))
         model.__dict__["_fitted"] = timed  # already solved
-        return model.with_same_fit(free=float(data.size), noise=noise)
+        limits = None
+        if timed.limits is not None and not timed.layout.mode:
+            limits = math.sqrt(noise) * timed.limits
+        return model.with_same_fit(free=float(data.size), noise=noise, limits=limits)
 
     # ---- rows
 
@@ -239,11 +242,21 @@ class TimedModel(MatrixModel):
     # ---- values
 
     @property
-    def limit(self) -> float | None:
-        """The standard deviations beyond which entries are rejected."""
+    def limit(self) -> Array | None:
+        """The standard deviations beyond which entries of every series are rejected."""
         if self.threshold is None:
             return None
-        return self.threshold / math.sqrt(self.noise) if self.noise else MULTIPLE
+        root = math.sqrt(self.noise)
+        if self.limits is not None and root:
+            return self.limits / root
+        # rows that are series have one limit, since others may follow
+        return (self.threshold / root if root else MULTIPLE) + 0 * self.smooth.noise[:1]
+
+    @property
+    def unit_of_columns(self) -> Array:
+        """The unit of every column; that of its noise, if columns are series."""
+        unit = super().unit_of_columns
+        return unit if self.mode else unit * self._root
 
     @cached_property
     def _summary(self) -> Summary:

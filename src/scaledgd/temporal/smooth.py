@@ -32,6 +32,9 @@ SMALL = 1e-6
 ROUNDS = 10
 """Number of rounds in which rows and series are solved, for rows of a fitted table."""
 
+WHOLLY = 0.99
+"""Share of an entry in its own estimate beyond which nothing else says what it should be."""
+
 LEARNT = (1, 5)
 """Number of rounds in which variances and lengths of new series are learnt."""
 
@@ -251,20 +254,39 @@ def solved_series(table: Table, model: Smooth, rows: Rows) -> tuple[Smooth, Rows
     return model, _with_series(table, model, rows, weight)
 
 
-def without_errors(table: Table, model: Smooth, rows: Rows, limit: float) -> Table:
-    """Return a table in which entries that are too far from their estimates have no weight.
+def without_errors(table: Table, model: Smooth, rows: Rows, limit: Any) -> Table:
+    """Return a table in which entries that are too far from what others say have no weight.
 
     Parameters
     ----------
     table : Table
     model : Smooth
     rows : Rows
-    limit : float
-        In standard deviations, of the noise and of the estimate together.
+    limit : float or array of shape (n,)
+        In standard deviations, as `distances` counts them.
     """
-    expected = model.noise + rows.unsure(model) + rows.variance
-    near = (table.Z - rows.estimate(model)) ** 2 <= limit**2 * expected
+    near = distances(table, model, rows) <= limit
     return replace(table, weight=array_namespace(near).astype(near, table.Z.dtype) * table.weight)
+
+
+def distances(table: Table, model: Smooth, rows: Rows) -> Array:
+    """Return how far entries are from what all others say, in the standard deviations expected.
+
+    An estimate follows its own entry, the more the less its neighbours say. Without it, the
+    residual e and the variance s of an estimate would be e / (1 - h) and s / (1 - h), where h is
+    the share of the entry in its estimate.
+
+    Parameters
+    ----------
+    table : Table
+    model : Smooth
+    rows : Rows
+    """
+    xp, unsure = array_namespace(table.Z), rows.unsure(model) + rows.variance
+    own = student_weights(table, model, rows) * unsure / model.noise
+    own = xp.where(own < WHOLLY, own, WHOLLY + 0 * own)
+    expected = model.noise + unsure / (1 - own)
+    return xp.abs(table.Z - rows.estimate(model)) / (1 - own) / xp.sqrt(expected)
 
 
 def _with_series(table: Table, model: Smooth, rows: Rows, weight: Array) -> Rows:
