@@ -158,7 +158,7 @@ def clock(monkeypatch):
 
 
 LIMITS = {
-    "table": ("estimators.choosing.LARGE", "estimators.searching.LARGE"),
+    "table": ("estimators.searching.LARGE",),
     "tensor": ("estimators.tensor_search.LARGE", "estimators.tensor_search.PART"),
     "joint": ("estimators.joint.WORK",),
     "judged_tensor": ("estimators.tensor_vouching.LARGE",),

@@ -451,10 +451,8 @@ def test_the_rank_is_found(rank):
     _, Y, rng = table((200, 150), rank=rank, kappa=5, noise=0.05, seed=rank)
     model = sg.MatrixCompletion(random_state=0).fit(holes(Y, rng, 0.5))
     assert model.rank_ == rank
-    tried = {step["start"]: step for step in model.rank_path_}
-    assert tried["offsets"]["rank"] == 0
-    assert tried["joint"]["held_out"] < 0.1 * tried["offsets"]["held_out"]
-    assert all(step["seconds"] >= 0 for step in model.rank_path_)
+    assert {step["start"] for step in model.rank_path_} >= {"gaussian", "joint"}
+    assert all(step["seconds"] >= 0 < step["held_out"] for step in model.rank_path_)
 
 
 @pytest.mark.parametrize("rank", [1, 5])

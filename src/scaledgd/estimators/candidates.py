@@ -182,8 +182,8 @@ class InTime(Fitted):
             known = None
         else:
             problem, how = scaled.problem(), _how(replace(plan, start="joint"), scaled)
-            how = replace(how, fine=1e-2, sweeps=SWEEPS)
-            state = fit_joint(session, problem, scaled, how.begun(scaled, problem, blank), how)
+            begun = how.begun(scaled, problem, blank)
+            state = fit_joint(session, problem, scaled, begun, how, False)
             known = state if table_factors(state).rank else None
         timed = fit_timed(session, scaled, known, plan.mode, LAST_SWEEPS)
         return cls(plan, reading, scaled, state, timed)

@@ -37,6 +37,7 @@ from .limits import (
     FEWEST_FOLDS,
     FOLDS,
     FRACTION,
+    HARDLY,
     QUIET,
     TOGETHER,
     WIDER,
@@ -122,7 +123,7 @@ class Judgement:
             *(partial(KINDS[p.start].of, self.session, self.data, p) for p in plans)
         )
 
-    def compare(self, *makers: Callable[[], Fitted]) -> bool:
+    def compare(self, *makers: Callable[[], Fitted], simpler: bool = False) -> bool:
         """Make candidates, and compare them with the best one; return whether one is better."""
         fresh = []
         for make in makers:
@@ -132,7 +133,10 @@ class Judgement:
             fresh.append(Trial(make(), time.perf_counter() - began))
         self.trials += fresh
         before = self.best
-        self.best = self._best_of(([] if before is None else [before]) + fresh)
+        known = [] if before is None else [before]
+        self.best = self._best_of(fresh + known if simpler else known + fresh)
+        for step in self.trail[len(self.trail) - len(fresh) :]:
+            log.info("held-out error of %s", step)
         if self.best is not before:
             self.session.with_reading(self.best.fit.reading).best_so_far(self.best.fit.state)
         return self.best is not before
@@ -179,16 +183,16 @@ class Judgement:
 
     def _held(self, trials: list[Trial], count: int) -> Held:
         """What candidates say about the first folds."""
-        pairs = self.pairs[:count]
+        pairs, size = self.pairs[:count], self.data.magnitude()  # squares of huge numbers overflow
         return Held(
-            np.concatenate([host(test.flat) for _, test in pairs]),
+            np.concatenate([host(test.flat) for _, test in pairs]) / size,
             tuple(
                 np.concatenate([host(test.coordinates[mode]) for _, test in pairs])
                 for mode in (0, 1)
             ),
-            np.concatenate([host(middles(fit))[host(t.coordinates[1])] for fit, t in pairs]),
-            np.stack([np.concatenate(t.estimates[:count]) for t in trials]),
-            self._deviations,
+            np.concatenate([host(middles(fit))[host(t.coordinates[1])] for fit, t in pairs]) / size,
+            np.stack([np.concatenate(t.estimates[:count]) for t in trials]) / size,
+            self._deviations / size,
         )
 
     @property
@@ -206,9 +210,11 @@ class Judgement:
         return self.best
 
     def simplify(self, plans: tuple[Plan, ...]) -> None:
-        """Let offsets alone take part if column means predict no worse than the best."""
-        if self.pairs and not self.winner.error < self.baseline:
-            self.enter(*(replace(plan, start="offsets", rank=0) for plan in plans))
+        """Let offsets alone take part if the best is hardly better than column means."""
+        if self.pairs and not self.winner.error < HARDLY * self.baseline:
+            alone = (replace(plan, start="offsets", rank=0) for plan in plans)
+            makers = (partial(Factored.of, self.session, self.data, plan) for plan in alone)
+            self.compare(*makers, simpler=True)
 
     @property
     def parts(self) -> list[Part]:
@@ -300,7 +306,7 @@ def judge(
     """
     found = Judgement(session, data, modes)
     found.enter(*plans)
-    if most is None:
+    if most is None or session.out_of_time:
         return found, None
     if any(noise_share(trial.fit.state) <= LITTLE for trial in found.trials):
         state = exact()
@@ -310,6 +316,8 @@ def judge(
         plan = found.low_rank.plan
         if not found.enter(replace(plan, rank=min(most, WIDER * plan.rank))):
             break
+    if session.out_of_time:
+        return found, None
     best = found.low_rank
     if best.hides_more:
         found.compare(partial(best.deeper, session))

@@ -71,6 +71,9 @@ EVIDENCE = 2.0
 ALIKE = 0.01
 """Share of a squared error by which candidates may differ and count as equally good."""
 
+HARDLY = 0.9
+"""Share of the squared error of column means above which offsets alone are tried, too."""
+
 # ---- the Gaussian of the rows
 
 AFFORDABLE = 1.2e8

@@ -118,6 +118,7 @@ class LocalObservations(Observations):
             return ()
         if "places" not in self._shared:
             y = self.flat / self.magnitude()
+            y = y / (math.sqrt(float(square(y)) / self.size) or 1.0)  # whatever the units
             self._shared["places"] = tuple(ranks_by_value(y, self.coordinates, self.shape))
         found: tuple[Any, ...] = self._shared["places"]
         return found

@@ -182,9 +182,10 @@ def _judged(
     found.simplify(plans)
     best = found.winner
     if data.size <= LARGE:
-        session.shared.parts = [
-            replace(p, estimates=partial(_at_home, p.estimates, data.y)) for p in found.parts
-        ]
+        if found.winner.folds:
+            session.shared.parts = [
+                replace(p, estimates=partial(_at_home, p.estimates, data.y)) for p in found.parts
+            ]
         return on_device_of(data, found.finished())
     plan = replace(best.fit.plan, trail=found.trail, caution=found.caution)
     # a part of a large table does not show how large a rank the whole supports

@@ -46,7 +46,7 @@ LEARN = 6
 LARGEST = 20_000_000
 """Number of cells above which a table is fitted without time."""
 
-SPARSEST = 0.1
+SPARSEST = 0.01
 """Smallest share of observed cells."""
 
 FREEDOM = 1.0
@@ -229,7 +229,7 @@ def smooth_modes(data: LocalObservations, smooth: str) -> tuple[int, ...]:
         if not _fits(data):
             raise ValueError(
                 f'smooth="{smooth}" is for tables of two rows and columns or more, with at most '
-                f'{LARGEST} cells of which a tenth or more is observed; set smooth="none"'
+                f'{LARGEST} cells of which a hundredth or more is observed; set smooth="none"'
             )
         return (mode,)
     known = [k for k, s in enumerate(data.stamps) if s is not None]
