@@ -182,6 +182,8 @@ class InTime(Fitted):
             known = None
         else:
             problem, how = scaled.problem(), _how(replace(plan, start="joint"), scaled)
+            # every series has its own noise, so the start must not explain the noise of some
+            how = replace(how, columns=plan.mode == 0)
             begun = how.begun(scaled, problem, blank)
             state = fit_joint(session, problem, scaled, begun, how, False)
             known = state if table_factors(state).rank else None
