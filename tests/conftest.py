@@ -158,7 +158,7 @@ def clock(monkeypatch):
 
 
 LIMITS = {
-    "table": ("estimators.searching.LARGE",),
+    "table": ("estimators.searching.LARGE", "estimators.local_observations.ORDERED"),
     "tensor": ("estimators.tensor_search.LARGE", "estimators.tensor_search.PART"),
     "joint": ("estimators.joint.WORK",),
     "judged_tensor": ("estimators.tensor_vouching.LARGE",),

@@ -361,7 +361,7 @@ class Reads(TorchFunctionMode):
 @pytest.mark.parametrize("offsets", [False, True])
 def test_the_host_reads_once_per_iteration(monkeypatch: Any, offsets: bool) -> None:
     """The moments of factors, together with the loss and the noise."""
-    from scaledgd.estimators.joint import Joint, _rules
+    from scaledgd.estimators.joint import Joint, rules_of
 
     monkeypatch.setattr(kernels, "on_gpu", lambda x: True)
     rng, shape = np.random.default_rng(7), (5, 4)
@@ -379,7 +379,7 @@ def test_the_host_reads_once_per_iteration(monkeypatch: Any, offsets: bool) -> N
             sg.joint(2, start=start),
             sg.Variational(),
             max_iter=3,
-            stop=_rules(Joint(2)),
+            stop=rules_of(Joint(2)),
             callback=lambda state: seen.append(reads.count),
         )
     assert np.diff(seen[1:]).tolist() == [1, 1]

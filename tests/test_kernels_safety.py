@@ -85,7 +85,7 @@ SERIAL = {"nothing", "distinct", "parts", "fail_at", "get_num_threads", "set_num
 def test_no_kernel_is_left_out():
     names = {name for name in vars(C) if not isinstance(getattr(C, name), (type, str, int))}
     there = {name for name in names if not name.startswith("_")}
-    assert there - SERIAL == {name.split(" ")[0] for name in calls(np.float64)}
+    assert there - SERIAL - {"instructions"} == {name.split(" ")[0] for name in calls(np.float64)}
 
 
 def flat(found):

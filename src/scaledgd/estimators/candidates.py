@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from ..state import State
-from ..variational import Variational, current, mean_square
+from ..variational import Variational, current
 from .fitting import aligned_components, refine
 from .growing import begin, grow
 from .joint import SHARE, Joint, fit_joint, may_hide_more, relevance, rules_of, whole_covariances
@@ -20,11 +20,10 @@ from .local_observations import LocalObservations
 from .matrix_model import TableFit
 from .planned import polished
 from .plans import Plan, Reading, continued
-from .rules import beside_residual, change
+from .rules import change
 from .scaling import table_factors
 from .session import Session
 from .timed import LAST_SWEEPS, SWEEPS, Timed, fit_timed, refined
-
 
 
 class Fitted(ABC):
@@ -90,7 +89,13 @@ class Factored(Fitted):
         return cls(plan, data, reading, scaled, state)
 
     def reproducing(self, session: Session) -> Factored | None:
-        """Return the fit of least rank that reproduces the data, if the components found do."""
+        """Return the fit of least rank that reproduces the data, if the components found do.
+
+        Rows and columns with fewer entries than components would be arbitrary.
+        """
+        pairs = zip((0, 1), self.state.factors.blocks, strict=True)
+        if any(float(self.data.counts(k).min()) < B.shape[1] for k, B in pairs):
+            return None
         session = session.aside(self.reading)
         state = polished(session, self.scaled, self.state)
         return None if state is None else replace(self, state=state)
@@ -110,27 +115,33 @@ class Factored(Fitted):
 
     @property
     def needs_more(self) -> bool:
-        return self.plan.start == "joint" and int((relevance(self.state) > 0.5).sum()) >= self.plan.rank
+        return (
+            self.plan.start == "joint"
+            and int((relevance(self.state) > 0.5).sum()) >= self.plan.rank
+        )
 
     def _method(self) -> Variational:
         return _how(self.plan, self.scaled).method(self.scaled)
 
     def without(self, session: Session, fit: LocalObservations) -> TableFit:
         reading, scaled, blank = self.plan.prepared(fit, self.reading.size)
-        state = continued(scaled.problem(), blank, self.state)
+        problem = scaled.problem()
+        state = continued(problem, blank, self.state)
         assert state is not None
         # a fit that reproduces what it has seen would never forget it
         posterior = current(state)
-        noise = max(float(posterior.noise), (1 - SHARE) * mean_square(state.problem))
+        sizes = posterior.prior[0][: self.rank] * posterior.prior[1][: self.rank]
+        least = (1 - SHARE) * float(sizes.min()) if self.rank else 0.0
+        noise = max(float(posterior.noise), least)
+        F = table_factors(state)
+        state = problem.linearize(F.with_blocks((0 * F.L, F.R)))
         state = state.remembering(replace(posterior, noise=noise))
         if self.plan.start == "offsets":
             state = begin(session.apart(), scaled, blank, None).state
         elif sum(B.shape[1] for B in state.factors.blocks):
             method = self._method() if self.plan.start == "joint" else Variational()
             rules = [change(1e-4)]
-            state = session.apart().solve(
-                state.problem, state, method, rules, FORGET, stage="fold"
-            )
+            state = session.apart().solve(problem, state, method, rules, FORGET, stage="fold")
         return TableFit(reading, state)
 
     def finished(self, session: Session) -> TableFit:
@@ -138,9 +149,8 @@ class Factored(Fitted):
         if self.plan.start == "joint" and sum(B.shape[1] for B in state.factors.blocks):
             how = replace(self.plan.joint(self.scaled, False), steady=1)
             how = replace(how, fine=max(how.fine, 0.1 * session.tol))
-            state = session.solve(
-                state.problem, state, self._method(), rules_of(how), stage="joint"
-            )
+            rules, problem = rules_of(how), self.scaled.problem()
+            state = session.solve(problem, state, self._method(), rules, stage="joint")
         return TableFit(self.reading, aligned_components(state, self.scaled))
 
 

@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from .base import SHAPES
-from .limits import FEWEST
 from .dask import any_dask
+from .limits import FEWEST
 from .matrix_estimator import MatrixEstimator
 
 

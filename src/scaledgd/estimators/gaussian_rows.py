@@ -82,10 +82,11 @@ def _published(
     offset, scale, R = (x.astype(data.y.dtype) for x in (offset, scale, R))
     known = Units(offset, scale)
     F = Bordered(np.zeros((data.shape[0], R.shape[1]), data.y.dtype), R)
+    known_for_certain = [np.zeros((len(B), *2 * B.shape[1:]), B.dtype) for B in F.blocks]
     posterior = replace(
         Posterior.first(F, noise),
         prior=(np.ones_like(R[0]), np.mean(R * R, axis=0)),
-        covariance=tuple(np.zeros((len(B), *2 * B.shape[1:]), B.dtype) for B in F.blocks),
+        covariance=(known_for_certain[0], known_for_certain[1]),
     )
     start = known.apply(data).problem().linearize(F)
     F, rows = solved(start.view, F, posterior, 0)

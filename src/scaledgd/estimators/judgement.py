@@ -22,12 +22,12 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from .candidates import Factored, Fitted, InTime
+from .caution import caution, model_of
 from .gaussian_rows import GaussianRows
 from .hashing import chosen_by_hash
 from .holes import DENSEST, LARGEST, held_out, in_time, moved_holes
 from .joint import noise_share
 from .journal import log
-from .caution import caution, model_of
 from .judging import Held
 from .limits import (
     ALIKE,
@@ -184,21 +184,27 @@ class Judgement:
     def _held(self, trials: list[Trial], count: int) -> Held:
         """What candidates say about the first folds."""
         pairs, size = self.pairs[:count], self.data.magnitude()  # squares of huge numbers overflow
+        rows, columns = (
+            np.concatenate([host(test.coordinates[mode]) for _, test in pairs]) for mode in (0, 1)
+        )
+        weight = None
+        if self.data.weight is not None:
+            weight = np.concatenate([host(test.weight) for _, test in pairs])
         return Held(
             np.concatenate([host(test.flat) for _, test in pairs]) / size,
-            tuple(
-                np.concatenate([host(test.coordinates[mode]) for _, test in pairs])
-                for mode in (0, 1)
-            ),
+            (rows, columns),
             np.concatenate([host(middles(fit))[host(t.coordinates[1])] for fit, t in pairs]) / size,
             np.stack([np.concatenate(t.estimates[:count]) for t in trials]) / size,
             self._deviations / size,
+            weight,
         )
 
     @property
     def low_rank(self) -> Factored:
         """The best of the fits with a joint start, which others begin with."""
-        some = [t for t in self.trials if isinstance(t.fit, Factored) and t.fit.plan.start == "joint"]
+        some = [
+            t for t in self.trials if isinstance(t.fit, Factored) and t.fit.plan.start == "joint"
+        ]
         best = self.winner if self.winner in some else min(some, key=lambda t: t.error)
         assert isinstance(best.fit, Factored)
         return best.fit

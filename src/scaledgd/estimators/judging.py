@@ -25,6 +25,8 @@ class Held:
     estimates : array of shape (k, m)
     deviations : array of shape (n2,)
         Those of the columns.
+    weight : array of shape (m,), optional
+        How much each entry counts.
     """
 
     values: Any
@@ -32,6 +34,7 @@ class Held:
     baseline: Any
     estimates: Any
     deviations: Any
+    weight: Any = None
 
     def units(self) -> Any:
         """Return the unit of every error: the noise of its column.
@@ -66,7 +69,8 @@ class Held:
     def squares(self) -> Any:
         """Return the bounded squared errors of the baseline, and those of the candidates."""
         everyone = np.vstack([self.baseline, self.estimates])
-        return _bounded((everyone - self.values) / self.units())
+        found = _bounded((everyone - self.values) / self.units())
+        return found if self.weight is None else found * self.weight
 
 
 def _bounded(errors: Any) -> Any:

@@ -28,8 +28,8 @@ TOGETHER = 2.0
 LARGE = 300_000
 """Entries above which candidates are judged by a part of the data."""
 
-FEW = 50_000
-"""Entries that are enough to choose offsets and units of a large table."""
+FEWER = 6
+"""How many times fewer entries are enough to choose offsets and units of a large table."""
 
 # ---- how candidates are fitted
 

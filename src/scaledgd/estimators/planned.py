@@ -11,7 +11,6 @@ from array_api_compat import array_namespace
 from ..factors import Bordered
 from ..problems import Observed
 from ..state import State
-from ..variational import current
 from .fitting import (
     alternate,
     believed,
@@ -27,7 +26,7 @@ from .growing import begin, checked, fit_grown
 from .joint import Joint, fit_joint, noise_share, supported, whole_covariances
 from .local_observations import LocalObservations
 from .observations import Observations
-from .packing import brought, host
+from .packing import host
 from .plans import FIRST_RANK, LARGEST_RANK, Plan, continued
 from .robust import OWN, concentrated
 from .scaling import singular, table_factors, with_part

@@ -17,7 +17,7 @@ from .fitting import aligned_components, fit_non_negative, fit_ridge
 from .gaussian_rows import affordable
 from .joint import NARROW_RANK, narrow, noise_share
 from .judgement import judge
-from .limits import FEW, FIRST_RANK, LARGE
+from .limits import FEWER, FIRST_RANK, LARGE
 from .local_observations import LocalObservations
 from .matrix_model import TableFit, doubted
 from .packing import brought, host
@@ -124,22 +124,24 @@ def _planned(
 
 def on_device_of(data: LocalObservations, fit: TableFit) -> TableFit:
     """Return a fit of the same data on the host where the data are."""
-    if isinstance(data.y, np.ndarray):
+    if isinstance(data.example, np.ndarray):
         return fit
-    reading: Reading = brought(fit.reading, data.y)
+    reading: Reading = brought(fit.reading, data.example)
     scaled = reading.apply(data)
-    F, posterior = (brought(x, data.y) for x in (table_factors(fit.state), current(fit.state)))
+    F, posterior = (
+        brought(x, data.example) for x in (table_factors(fit.state), current(fit.state))
+    )
     state = scaled.problem().linearize(F).remembering(posterior)
     timed = fit.timed
     if timed is not None:
-        model, path = brought(timed.model, data.y), (timed.rows.L, timed.rows.covariance)
-        known = brought(path, data.y) if timed.layout.mode else None
-        how = timed.layout.mode, timed.layout.clock, 0, None, known
+        model, rows = brought(timed.model, data.example), (timed.rows.L, timed.rows.covariance)
+        path = brought(rows, data.example) if timed.layout.mode else None
+        how = timed.layout.mode, timed.layout.clock, 0, None, path
         timed = refined(scaled, model, *how)
     return replace(fit, reading=reading, state=state, timed=timed)
 
 
-def _at_home(estimates: Callable[[Index], Array], like: Array, index: Index) -> Array:
+def _at_home(like: Array, estimates: Callable[[Index], Array], index: Index) -> Array:
     """Estimates of a fit on the host at coordinates on a device."""
     return brought(estimates(tuple(map(host, index))), like)
 
@@ -158,23 +160,20 @@ def _judged(
     """
     part = data
     if data.size > LARGE:
-        most = LARGE if given is None else FEW
-        part = stretch(data, modes[0], most, 0) if modes else data.core(most, 0)
+        room = LARGE if given is None else LARGE // FEWER
+        part = stretch(data, modes[0], room, 0) if modes else data.core(room, 0)
     part = part.on_host()
     slim = narrow(part)
-    most = given
-    if given is None:
-        most = max(1, min(LARGEST_RANK, min(part.shape) - 1, part.size // sum(part.shape)))
-        if slim:
-            most = min(NARROW_RANK, part.shape[1])
-    most = min(most, *part.shape)
+    most = max(1, min(LARGEST_RANK, min(part.shape) - 1, part.size // sum(part.shape)))
+    most = min(NARROW_RANK, part.shape[1]) if slim else most
+    most = min(most if given is None else given, *part.shape)
     first = most if given is not None or slim else min(most, FIRST_RANK)
     tried = tuple(plan.ranked(first) for plan in plans)
     if given is None and data.size <= LARGE and affordable(part):
         tried = gaussian_of(plans) + tried
     if given is None and data.size > LARGE and not slim and not modes:
         # offsets and units are chosen by few entries, and the rank by more
-        quick, _ = judge(session, data.core(FEW, 0).on_host(), tried)
+        quick, _ = judge(session, data.core(LARGE // FEWER, 0).on_host(), tried)
         tried = (quick.winner.fit.plan,)
     found, state = judge(session, part, tried, modes, most, given is None, exact)
     if state is not None:
@@ -184,7 +183,8 @@ def _judged(
     if data.size <= LARGE:
         if found.winner.folds:
             session.shared.parts = [
-                replace(p, estimates=partial(_at_home, p.estimates, data.y)) for p in found.parts
+                replace(p, estimates=partial(_at_home, data.example, p.estimates))
+                for p in found.parts
             ]
         return on_device_of(data, found.finished())
     plan = replace(best.fit.plan, trail=found.trail, caution=found.caution)

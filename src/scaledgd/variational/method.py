@@ -174,6 +174,8 @@ def joint(
     rounds : int
         Power iterations that turn the random directions towards those of the data, of observed
         entries only. Each takes less time than a sweep of the method, and saves one.
+    order : integer array of shape (n2,), optional
+        The positions of the columns of X that random numbers follow; by default as they are.
     rng : int or numpy.random.Generator
 
     Returns
