@@ -103,7 +103,8 @@ class Judgement:
         m = self.data.size
         if m < FEWEST:
             return []
-        count = min(FOLDS, max(FEWEST_FOLDS, math.ceil(ENOUGH / (FRACTION * m))))
+        fewest = FEWEST_FOLDS if self.modes else 1
+        count = min(FOLDS, max(fewest, math.ceil(ENOUGH / (FRACTION * m))))
         xp, there = array_namespace(self.data.y), device(self.data.y)
         found = []
         for hidden in folds(self.data, self.modes, count):
