@@ -255,6 +255,7 @@ def test_columns_of_unlike_scale_are_no_outliers():
     assert np.sqrt(np.mean((model.reconstruct() / unit - truth) ** 2)) < 0.15
 
 
+@pytest.mark.filterwarnings("ignore::scaledgd.DataWarning")
 def test_a_fit_that_hardly_began_gives_offsets():
     rng = np.random.default_rng(0)
     truth, X = noisy((80, 70), 2, 0.1)

@@ -210,7 +210,7 @@ def test_small_components_are_not_taken_for_noise(shape, kappa):
     given = np.where(holes, np.nan, X + noise * rng.standard_normal(shape))
     model = sg.MatrixCompletion(random_state=0).fit(given)
     error = np.sqrt(np.mean((model.reconstruct() - X)[holes] ** 2))
-    assert 0.2 * noise < error < 2 * noise  # without them, it is at least 30 times the noise
+    assert 0.2 * noise < error < 3 * noise  # without them, it is at least 30 times the noise
 
 
 @pytest.mark.parametrize("options", [{}, {"center": "none"}, {"center": "both", "scale": "both"}])

@@ -151,7 +151,7 @@ def test_where_no_factor_was_found_that_is_not_certain():
         ranks.append(model.rank_)
         shares.append(covered(model.interval(everywhere(X), 0.95), X.ravel()))
     assert sum(ranks) <= 2  # chance may look like a factor
-    assert 0.9 < np.mean(shares) < 0.98
+    assert 0.85 < np.mean(shares) < 0.98
 
 
 def test_a_fraction_of_outliers_that_is_too_large_does_not_shrink_the_noise():

@@ -22,7 +22,7 @@ from .planned import polished
 from .plans import Plan, Reading, continued
 from .rules import change
 from .scaling import table_factors
-from .session import Session
+from .session import Outcome, Session
 from .timed import LAST_SWEEPS, SWEEPS, Timed, fit_timed, refined
 
 
@@ -63,6 +63,8 @@ class Factored(Fitted):
         In their own units.
     scaled : LocalObservations
         In units of the fit.
+    outcome : Outcome
+        How the fit went.
     """
 
     plan: Plan
@@ -70,6 +72,7 @@ class Factored(Fitted):
     reading: Reading
     scaled: LocalObservations
     state: State
+    outcome: Outcome
 
     @classmethod
     def of(cls, session: Session, data: LocalObservations, plan: Plan) -> Factored:
@@ -86,7 +89,7 @@ class Factored(Fitted):
             how = _how(plan, scaled)
             begun = how.begun(scaled, problem, blank)
             state = fit_joint(session, problem, scaled, begun, how, False)
-        return cls(plan, data, reading, scaled, state)
+        return cls(plan, data, reading, scaled, state, session.outcome)
 
     def reproducing(self, session: Session) -> Factored | None:
         """Return the fit of least rank that reproduces the data, if the components found do.
@@ -146,11 +149,14 @@ class Factored(Fitted):
 
     def finished(self, session: Session) -> TableFit:
         state, session = self.state, session.with_reading(self.reading)
+        session.outcome.become(self.outcome)
         if self.plan.start == "joint" and sum(B.shape[1] for B in state.factors.blocks):
             how = replace(self.plan.joint(self.scaled, False), steady=1)
             how = replace(how, fine=max(how.fine, 0.1 * session.tol))
             rules, problem = rules_of(how), self.scaled.problem()
             state = session.solve(problem, state, self._method(), rules, stage="joint")
+        if not self.outcome.converged:
+            session.outcome.converged, session.outcome.status = False, self.outcome.status
         return TableFit(self.reading, aligned_components(state, self.scaled))
 
 
@@ -174,6 +180,7 @@ class InTime(Fitted):
     state : State
         The fit without time from which it began.
     timed : Timed
+    outcome : Outcome
     """
 
     plan: Plan
@@ -181,6 +188,7 @@ class InTime(Fitted):
     scaled: LocalObservations
     state: State
     timed: Timed
+    outcome: Outcome
 
     @classmethod
     def of(cls, session: Session, data: LocalObservations, plan: Plan) -> InTime:
@@ -198,7 +206,7 @@ class InTime(Fitted):
             state = fit_joint(session, problem, scaled, begun, how, False)
             known = state if table_factors(state).rank else None
         timed = fit_timed(session, scaled, known, plan.mode, LAST_SWEEPS)
-        return cls(plan, reading, scaled, state, timed)
+        return cls(plan, reading, scaled, state, timed, session.outcome)
 
     @property
     def rank(self) -> int:
@@ -212,4 +220,5 @@ class InTime(Fitted):
         return TableFit(reading, self.state, timed=refined(scaled, timed.model, *how))
 
     def finished(self, session: Session) -> TableFit:
+        session.outcome.become(self.outcome)
         return TableFit(self.reading, self.state, timed=self.timed)

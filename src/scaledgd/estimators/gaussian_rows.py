@@ -70,6 +70,7 @@ class GaussianRows(Fitted):
         return TableFit(*_published(fit, units, found, []))
 
     def finished(self, session: Session) -> TableFit:
+        session.outcome.status = "the Gaussian of the rows has converged"
         return TableFit(self.reading, self.state)
 
 

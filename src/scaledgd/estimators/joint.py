@@ -131,7 +131,8 @@ class Joint:
             # one component per column would explain all of their errors
             room = min(data.shape) - (0 if self.freedom is None else 2)
             rank = max(rank, min(max(rank + 4, self.least), room))
-        order = column_order(data)
+        # gross errors would decide the order, too
+        order = None if self.freedom is not None else column_order(data)
         begin = joint(
             rank, self.share, start=start, variance=variance, rounds=self.rounds, order=order
         )

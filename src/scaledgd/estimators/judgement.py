@@ -139,7 +139,7 @@ class Judgement:
         for step in self.trail[len(self.trail) - len(fresh) :]:
             log.info("held-out error of %s", step)
         if self.best is not before:
-            self.session.with_reading(self.best.fit.reading).best_so_far(self.best.fit.state)
+            self.session.aside(self.best.fit.reading).best_so_far(self.best.fit.state)
         return self.best is not before
 
     def _best_of(self, trials: list[Trial]) -> Trial:
@@ -272,7 +272,7 @@ class Judgement:
     def caution(self) -> float:
         """The factor by which the squared errors of the best exceed expectation."""
         # all folds, because few errors say little about the largest of them
-        for k in range(len(self.pairs)):
+        for k in range(0 if self.session.out_of_time else len(self.pairs)):
             self._predict(self.winner, k)
         folds = zip(self.winner.folds, self.pairs, strict=False)
         return caution((model_of(fold, fit), test) for fold, (fit, test) in folds)

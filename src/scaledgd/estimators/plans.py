@@ -188,8 +188,9 @@ class Plan:
         blank = empty(normal, self.choice, scale)
         if units is not None and blank.v is not None:
             # offsets of rows are additive in the units of the data
-            v = blank.v / units.scale
-            blank = replace(blank, v=v / array_namespace(v).mean(v * v) ** 0.5)
+            xp = array_namespace(blank.v)
+            v = blank.v * (xp.min(units.scale) / units.scale)  # squares of tiny numbers vanish
+            blank = replace(blank, v=v / xp.mean(v * v) ** 0.5)
         return reading, scale.apply(normal), blank
 
 

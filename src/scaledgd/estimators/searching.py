@@ -163,6 +163,7 @@ def _judged(
         room = LARGE if given is None else LARGE // FEWER
         part = stretch(data, modes[0], room, 0) if modes else data.core(room, 0)
     part = part.on_host()
+    apart = replace(session, readable=data.size <= LARGE)
     slim = narrow(part)
     most = max(1, min(LARGEST_RANK, min(part.shape) - 1, part.size // sum(part.shape)))
     most = min(NARROW_RANK, part.shape[1]) if slim else most
@@ -173,9 +174,9 @@ def _judged(
         tried = gaussian_of(plans) + tried
     if given is None and data.size > LARGE and not slim and not modes:
         # offsets and units are chosen by few entries, and the rank by more
-        quick, _ = judge(session, data.core(LARGE // FEWER, 0).on_host(), tried)
+        quick, _ = judge(apart, data.core(LARGE // FEWER, 0).on_host(), tried)
         tried = (quick.winner.fit.plan,)
-    found, state = judge(session, part, tried, modes, most, given is None, exact)
+    found, state = judge(apart, part, tried, modes, most, given is None, exact)
     if state is not None:
         return _reproducing_fit(session, data, reproduced(state, given))
     found.simplify(plans)

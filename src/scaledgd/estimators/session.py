@@ -153,6 +153,8 @@ class Session:
     reading : object, optional
         How the factors of the iterates to come map to the data. Iterates without a reading
         are not reported, because they cannot be turned into a model.
+    readable : bool
+        Whether candidates are fitted to all entries; iterates of a part are no models of the whole.
     """
 
     tol: float = 1e-9
@@ -163,6 +165,7 @@ class Session:
     outcome: Outcome = field(default_factory=Outcome)
     shared: Shared = field(default_factory=Shared)
     reading: Any = None
+    readable: bool = True
 
     @classmethod
     def begin(cls, tol: float, max_iter: int, max_time: float | None, journal: Journal) -> Session:
@@ -182,7 +185,7 @@ class Session:
 
     def aside(self, reading: Any) -> Session:
         """Return a session with the same limits, whose history is its own."""
-        return replace(self, outcome=Outcome(), reading=reading)
+        return replace(self, outcome=Outcome(), reading=reading if self.readable else None)
 
     @property
     def out_of_time(self) -> bool:
