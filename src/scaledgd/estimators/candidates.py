@@ -151,7 +151,7 @@ class Factored(Fitted):
         state, session = self.state, session.with_reading(self.reading)
         session.outcome.become(self.outcome)
         if self.plan.start == "joint" and sum(B.shape[1] for B in state.factors.blocks):
-            how = replace(self.plan.joint(self.scaled, False), steady=1)
+            how = replace(self.plan.joint(self.scaled), steady=1)
             how = replace(how, fine=max(how.fine, 0.1 * session.tol))
             rules, problem = rules_of(how), self.scaled.problem()
             state = session.solve(problem, state, self._method(), rules, stage="joint")
@@ -162,7 +162,7 @@ class Factored(Fitted):
 
 def _how(plan: Plan, scaled: LocalObservations) -> Joint:
     """How a candidate is fitted: as the final fit, but not as closely."""
-    how = plan.joint(scaled, False)
+    how = plan.joint(scaled)
     if not whole_covariances(scaled, plan.rank):
         return how
     return replace(how, fine=FINE, least=FIRST_RANK)

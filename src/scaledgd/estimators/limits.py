@@ -39,9 +39,6 @@ FIRST_RANK = 14
 WIDER = 3
 """Factor of the rank as long as nearly all columns are needed."""
 
-SPARE = 3
-"""Columns that are not needed when a rank is large enough."""
-
 FINE = 1e-3
 """Relative change of the noise that ends the fit of a candidate; the final fit ends at 2e-4."""
 
@@ -61,9 +58,6 @@ OWN = 30
 
 LEAST = 0.1
 """Smallest unit of a column in its deviations: an exact column must not decide alone."""
-
-EXACT = 1e-4
-"""Share of the squared errors of column means below which the best candidate is used alone."""
 
 EVIDENCE = 2.0
 """Standard errors by which a candidate must be worse than the best to be judged no further."""

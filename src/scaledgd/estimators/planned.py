@@ -85,7 +85,7 @@ def fit_planned(
     if plan.start == "grown":
         state = fit_grown(session, data, start, rank)
         return checked(session, state, data, start, seed + 2)
-    how = plan.joint(data, quick=False)
+    how = plan.joint(data)
     how = replace(how, fine=max(how.fine, 0.1 * session.tol), steady=1 if noisy else how.steady)
     init = continued(problem, start, plan.begun)
     init = how.begun(data, problem, start) if init is None else init

@@ -28,7 +28,7 @@ FIRST_RANK = 10
 """Largest rank at which candidates are compared."""
 
 SWEEPS = 20
-"""Sweeps after which candidates are compared, with full covariances."""
+"""Half of the sweeps that a fit with full covariances is allowed at least."""
 
 MOST_SWEEPS = 200
 """Maximum number of sweeps of the fit."""
@@ -37,16 +37,13 @@ WORTH = 200_000_000
 """Limit on the numbers that the sweeps of a fit sum over the entries, beyond a few sweeps."""
 
 FEW_SWEEPS = 12
-"""Sweeps after which candidates are compared otherwise; the fit takes twice as many."""
+"""Sweeps without full covariances that continue a fit; one from the start takes twice as many."""
 
 ROUNDS = 2
 """Power iterations of a start that only a few sweeps follow."""
 
 NEARBY = 0.95
 """Initial share of the variance that is not noise, after power iterations for a large table."""
-
-BRIEF = 5
-"""Sweeps after which offsets and scales are compared on a part of a table, for a given rank."""
 
 SETTLED = 2e-3
 """Relative change of the noise that ends the fit of a large table."""
@@ -107,8 +104,6 @@ class Plan:
         The mode along which neighbours are alike.
     caution : float
         How much larger squared errors of new observations are than the model says, as a factor.
-    brief : bool
-        Whether few sweeps are enough, because only offsets and scales are compared.
     standard : bool
         Whether columns are standardised first, and each has its own noise level.
     begun : State, optional
@@ -123,7 +118,6 @@ class Plan:
     begun: State | None = None
     mode: int = 0
     caution: float = 1.0
-    brief: bool = False
 
     @property
     def named(self) -> dict[str, str]:
@@ -143,26 +137,14 @@ class Plan:
         """Whether neighbours in time are used."""
         return self.start in ("smooth", "series")
 
-    def joint(self, data: LocalObservations, quick: bool) -> Joint:
-        """Return how a fit from a joint start is made.
-
-        Parameters
-        ----------
-        data : LocalObservations
-        quick : bool
-            Whether it is for a candidate, not for the final fit.
-        """
+    def joint(self, data: LocalObservations) -> Joint:
+        """Return how a fit from a joint start is made."""
         how = Joint(self.rank)
         if not whole_covariances(data, self.rank):
-            cold = not quick and self.begun is None
-            sweeps = 2 * FEW_SWEEPS if cold else FEW_SWEEPS
-            # sums over many entries hardly fluctuate
-            steady = how.steady if quick else STEADY
+            sweeps = 2 * FEW_SWEEPS if self.begun is None else FEW_SWEEPS
             how = replace(how, share=NEARBY, rounds=ROUNDS)
-            return replace(how, sweeps=sweeps, fine=SETTLED, steady=steady)
-        if quick:
-            sweeps, rounds = (BRIEF, ROUNDS) if self.brief else (SWEEPS, 0)
-            return replace(how, sweeps=sweeps, fine=1e-2, least=FIRST_RANK, rounds=rounds)
+            # sums over many entries hardly fluctuate
+            return replace(how, sweeps=sweeps, fine=SETTLED, steady=STEADY)
         sweeps = min(MOST_SWEEPS, max(2 * SWEEPS, WORTH // work_of(data, self.rank)))
         return replace(how, sweeps=sweeps)
 
